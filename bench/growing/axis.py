@@ -23,7 +23,7 @@ class Effort:
 
     requests: int = 2000  # of each kind in a turn
     pairs: int = 7
-    warm_requests: int = 30_000  # of each kind before anything counts, for the compilers of the JVM
+    warm_requests: int = 60_000  # of each kind before anything counts, for the compilers of the JVM
     rest_s: float = 5.0
     rests: int = 2
 

@@ -75,8 +75,9 @@ AXIS = Axis(
         REST: "at rest, ms a second",
     },
     Groups,
-    why="Each group has one member, and one group after the other speaks. Commits that arrive together are written "
-    "together if they belong to one partition of `__consumer_offsets`: many groups are spread over 50 of them, which "
-    "Kafka, that waits for more, notices.",
+    why="Each group has one member, and one group after the other speaks. A group is found in a dictionary, a "
+    "heartbeat moves a deadline, and a commit is appended to the one of 50 partitions that has the group: none of "
+    "it depends on the others. Kafka waits a moment to write commits of one partition together, of which one "
+    "group alone has the most.",
     options={"group.initial.rebalance.delay.ms": 0},
 )

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import struct
 import time
-from functools import partial
 from itertools import cycle
 from random import Random
 from typing import TYPE_CHECKING
@@ -136,7 +135,7 @@ class LogSize(Load):
         self._circuit(copy.frames(one), produce_error).run(count)
 
     def _circuit(self, frames: Iterator[bytes | bytearray], error: Callable[[bytes, str], int]) -> Circuit:
-        return Circuit(self.lanes, frames, partial(error, topic="log-000000"), LANES)
+        return Circuit(self.lanes, frames, lambda answer: error(answer, "log-000000"), LANES)
 
     def _look_at(self, copy: Copy, number: int) -> None:
         """A lookup by time finds the batch; what was sent on several connections may have changed places."""
@@ -182,9 +181,11 @@ AXIS = Axis(
         "time_us": "offset of a time, µs",
     },
     LogSize,
-    why="Appends go to the last segment, and a place is found by bisection in the index of one segment. Random places "
-    "are those of the last 100 MB, which the page cache holds on either side; at the largest size brokers take their "
-    "turns one after the other if the disk has no room for both.",
+    why="Appends go to the last segment, and a place is found by bisection in the index of one segment. Ottla has the "
+    "last few megabytes' worth of an index in memory and reads the rest from its file, so lookups at random cost "
+    "it more from 100 MB on, and no more after that. Random places are those of the last 100 MB, which the page "
+    "cache holds on either side. Where the disk has no room for two logs of a size, the brokers take it one after "
+    "the other.",
     room=lambda size: size * MB,
     rests=False,
 )

@@ -39,7 +39,7 @@ def test_a_flat_line_is_drawn_flat_and_the_dearer_one_above() -> None:
 
 
 def test_equal_factors_are_equal_distances() -> None:
-    line = [(size, Spread(value, value, value)) for size, value in ((1, 2.0), (10, 20.0), (100, 200.0))]
+    line: plot.Line = [(size, Spread(value, value, value)) for size, value in ((1, 2.0), (10, 20.0), (100, 200.0))]
     picture = drawn(plot.Panel("produce", {"ottla": line}))
     first, second, third = heights(picture, "ottla")
     assert first - second == pytest.approx(second - third, abs=0.2)
@@ -47,7 +47,7 @@ def test_equal_factors_are_equal_distances() -> None:
 
 
 def test_a_bar_reaches_from_quartile_to_quartile() -> None:
-    line = [(1, Spread(10.0, 20.0, 40.0)), (2, Spread(20.0, 20.0, 20.0))]
+    line: plot.Line = [(1, Spread(10.0, 20.0, 40.0)), (2, Spread(20.0, 20.0, 20.0))]
     picture = drawn(plot.Panel("produce", {"ottla": line}))
     bars = [path.attrib["d"] for path in picture.iter(f"{SVG}path") if path.attrib["class"] == "bar ottla"]
     ends = [[float(end) for end in re.findall(r"[ V]([\d.]+)", bar)] for bar in bars]
@@ -73,7 +73,7 @@ def test_every_panel_and_name_is_there_and_escaped() -> None:
 
 
 def test_nothing_is_drawn_outside_the_page() -> None:
-    line = [(1, Spread(0.0, 0.0, 0.001)), (50_000, Spread(100.0, 5000.0, 9000.0))]
+    line: plot.Line = [(1, Spread(0.0, 0.0, 0.001)), (50_000, Spread(100.0, 5000.0, 9000.0))]
     picture = drawn(plot.Panel("rest", {"ottla": line, "kafka": flat(3.0)}))
     for style in ("ottla", "kafka"):
         assert all(plot.TOP <= height <= plot.HEIGHT - plot.BOTTOM for height in heights(picture, style))
