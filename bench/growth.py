@@ -128,10 +128,10 @@ def spreads(sizes: dict[str, list[float]]) -> plot.Line:
 
 def picture(axis: Axis, found: dict[str, Any]) -> str:
     panels = [
-        plot.Panel(f"{title} of CPU", {side: spreads(sizes) for side, sizes in found[name].items()})
+        plot.Panel(title, {side: spreads(sizes) for side, sizes in found[name].items()})
         for name, title in axis.measures.items()
     ]
-    return plot.draw(f"Cost as {axis.label} grow", axis.label, panels, NAMES)
+    return plot.draw(axis.title, axis.label, panels, NAMES)
 
 
 def verdict(axis: Axis, found: dict[str, Any]) -> str:
@@ -172,8 +172,8 @@ def section(report: dict[str, Any]) -> str:
     parts = []
     for name, result in report.items():
         axis, found = AXES[name], result["measures"]
-        title = f"### {axis.label.capitalize()}"
-        image = f"![Cost as {axis.label} grow: Ottla beside Apache Kafka](growth-{name}.svg)"
+        title = f"### {axis.title}"
+        image = f"![Ottla beside Apache Kafka. {axis.title}](growth-{name}.svg)"
         parts.append("\n\n".join((title, image, verdict(axis, found), result["conditions"], rows(axis, found))))
     return "\n".join(parts)
 

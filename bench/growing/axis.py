@@ -67,6 +67,7 @@ class Load:
 @dataclass(frozen=True)
 class Axis:
     name: str
+    title: str
     label: str  # of the sizes
     sizes: Sequence[int]
     measures: Mapping[str, str]  # with what they are called

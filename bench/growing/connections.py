@@ -46,12 +46,13 @@ class Connections(Load):
 
 AXIS = Axis(
     "connections",
+    "More connections",
     "connections",
     (1, 10, 100, 1000, 5000),
     {
-        "beside_us": "ten work beside idle ones, µs a request",
-        "all_us": "all in turn, µs a request",
-        REST: "at rest, ms a second",
+        "beside_us": "ten work beside idle ones, CPU µs a request",
+        "all_us": "all in turn, CPU µs a request",
+        REST: "at rest, CPU ms a second",
     },
     Connections,
     why="A request is one record. Ten connections work while the others are open, then all take turns, one request in "

@@ -67,12 +67,13 @@ def commit_error(answer: bytes) -> int:
 
 AXIS = Axis(
     "groups",
+    "More groups",
     "groups",
     (1, 10, 100, 1000, 10_000),
     {
-        "heartbeat_us": "heartbeat, µs",
-        "commit_us": "offset commit, µs",
-        REST: "at rest, ms a second",
+        "heartbeat_us": "heartbeat, CPU µs",
+        "commit_us": "offset commit, CPU µs",
+        REST: "at rest, CPU ms a second",
     },
     Groups,
     why="Each group has one member, and one group after the other speaks. A group is found in a dictionary, a "

@@ -172,13 +172,14 @@ def lookup_error(answer: bytes, topic: str) -> int:
 
 AXIS = Axis(
     "log-size",
+    "A larger log",
     "size of the log, MB",
     (1, 10, 100, 1000, 10_000, 50_000),
     {
-        "append_us": "append 16 kB, µs",
-        "end_us": "fetch 16 kB at the end, µs",
-        "random_us": "fetch 16 kB at random, µs",
-        "time_us": "offset of a time, µs",
+        "append_us": "append 16 kB, CPU µs",
+        "end_us": "fetch 16 kB at the end, CPU µs",
+        "random_us": "fetch 16 kB at random, CPU µs",
+        "time_us": "offset of a time, CPU µs",
     },
     LogSize,
     why="Appends go to the last segment, and a place is found by bisection in the index of one segment. Ottla has the "

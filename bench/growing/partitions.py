@@ -55,12 +55,13 @@ class Partitions(Load):
 
 AXIS = Axis(
     "partitions",
+    "More partitions",
     "partitions",
     (1, 10, 100, 1000, 10_000),
     {
-        "produce_us": "produce, µs a record",
-        "fetch_us": "fetch, µs a record",
-        REST: "at rest, ms a second",
+        "produce_us": "produce, CPU µs a record",
+        "fetch_us": "fetch, CPU µs a record",
+        REST: "at rest, CPU ms a second",
     },
     Partitions,
     why="A batch of ten records goes to one partition after the other. A partition is found in a dictionary and has "

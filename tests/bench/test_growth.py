@@ -28,6 +28,8 @@ from bench.wire import BenchError, Connection, lookup, lookup_frame
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from bench.wire import Batch
+
 pytestmark = pytest.mark.xdist_group("bench")
 
 LITTLE = Effort(requests=20, pairs=2, warm_requests=20, rest_s=0.05, rests=1)
@@ -158,3 +160,26 @@ def test_brokers_take_a_size_alone_that_the_disk_cannot_hold_twice(tmp_path: Pat
     assert growth.companies(log_size.AXIS, 1, loads) == [loads]
     assert growth.companies(log_size.AXIS, 10**9, loads) == [[loads[0]], [loads[1]]]
     assert growth.companies(partitions.AXIS, 10**9, loads) == [loads]
+
+
+def test_a_size_that_is_taken_alone_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two brokers, of which never both have a log."""
+    together: list[int] = []
+    fill = log_size.LogSize._fill
+
+    def watched(load: log_size.LogSize, copy: log_size.Copy, one: Batch, count: int) -> None:
+        fill(load, copy, one, count)
+        together.append(len({other.broker for other in loads if other.copies}))
+
+    loads: list[log_size.LogSize] = []
+
+    def made(broker: Broker, effort: Effort) -> log_size.LogSize:
+        loads.append(log_size.LogSize(broker, effort))
+        return loads[-1]
+
+    monkeypatch.setattr(log_size.LogSize, "_fill", watched)
+    monkeypatch.setattr(growth, "ROOM", 0.0)
+    axis = replace(log_size.AXIS, sizes=(40, 60), load=made)
+    points = growth.grown(axis, ["ottla", "ottla"], LITTLE)
+    assert set(together) == {1}
+    assert [len(values) for values in points["append_us"]["ottla"].values()] == [2 * LITTLE.pairs] * 2
