@@ -20,11 +20,12 @@ from bench.wire import BenchError, Connection, batch
 from tests import judge
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Self
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 TICK: Final = os.sysconf("SC_CLK_TCK")
+CPU_OF_PROCESS: Final = 2  # in the number of a clock: all threads of a process, those that have ended too
 DELETE_DELAY_MS: Final = 1000
 RELEASE_JVM: Final = (
     "-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
@@ -37,8 +38,9 @@ class Broker:
 
     name = ""
 
-    def __init__(self, *, tls: bool = False) -> None:
-        """`tls`: with an SSL listener beside the plain one, where the Java client goes then."""
+    def __init__(self, *, tls: bool = False, options: Mapping[str, object] | None = None) -> None:
+        """`tls`: with an SSL listener beside the plain one, where the Java client goes then; `options` beside those."""
+        self.options = dict(options or {})
         self.folder = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-"))
         self.port, self.side_port, self.tls_port = judge.free_ports(3)
         self.process: subprocess.Popen[bytes] | None = None
@@ -114,9 +116,8 @@ class Broker:
         return Connection(self.port)
 
     def cpu_s(self) -> float:
-        """User and system time of all threads that the process has or had."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(") ")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICK
+        """User and system time of all threads that the process has or had, by its CPU clock: /proc counts in 10 ms."""
+        return time.clock_gettime(~self.pid << 3 | CPU_OF_PROCESS)
 
     def memory_mb(self, field: str = "VmRSS") -> float:
         """Resident memory now, or at its highest with VmHWM."""
@@ -144,8 +145,8 @@ class Broker:
 class Kafka(Broker):
     name = "kafka"
 
-    def __init__(self, *, tls: bool = False) -> None:
-        super().__init__(tls=tls)
+    def __init__(self, *, tls: bool = False, options: Mapping[str, object] | None = None) -> None:
+        super().__init__(tls=tls, options=options)
         self.properties = self.folder / "server.properties"
         self.properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings().items()))
         judge.tool("kafka.tools.StorageTool", "format", "-t", judge.CLUSTER_ID, "-c", str(self.properties))
@@ -175,6 +176,7 @@ class Kafka(Broker):
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
             "log.segment.delete.delay.ms": DELETE_DELAY_MS,
+            **self.options,
         }
 
 
@@ -182,7 +184,7 @@ class Ottla(Broker):
     name = "ottla"
 
     def command(self) -> Sequence[str]:
-        settings = {"log.segment.delete.delay.ms": DELETE_DELAY_MS, **self.tls_settings()}
+        settings = {"log.segment.delete.delay.ms": DELETE_DELAY_MS, **self.tls_settings(), **self.options}
         where = ["--port", str(self.port)]
         if self.ca is not None:
             where, settings["listeners"] = [], self.listeners()

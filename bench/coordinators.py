@@ -37,14 +37,14 @@ SETTLE_S = 60.0
 class Member:
     """One member of a group, through JoinGroup v0, SyncGroup v0 and Heartbeat v0."""
 
-    def __init__(self, port: int, group: str) -> None:
-        self.connection = Connection(port)
+    def __init__(self, connection: Connection, group: str, session_ms: int = SESSION_MS) -> None:
+        self.connection, self.session_ms = connection, session_ms
         self.group, self.id, self.generation, self.leads = group, "", -1, False
         self.others: list[str] = []
 
     def join(self) -> bytes:
         protocol = string("range") + struct.pack(">i", 4) + b"meta"
-        body = string(self.group) + struct.pack(">i", SESSION_MS) + string(self.id) + string("consumer")
+        body = string(self.group) + struct.pack(">i", self.session_ms) + string(self.id) + string("consumer")
         return frame(JOIN, 0, body + struct.pack(">i", 1) + protocol, flexible=False)
 
     def joined(self, answer: bytes) -> int:
@@ -166,7 +166,7 @@ class Members(Row):
         with broker.connect() as connection:
             coordinator(connection, "idle", 0)
         groups = [f"idle-{at}-{time.time_ns()}" for at in range(count)]
-        members = [Member(broker.port, group) for group in groups for _ in range(self.size)]
+        members = [Member(broker.connect(), group) for group in groups for _ in range(self.size)]
         try:
             settle_groups(members, self.size)
             rounds = max(1, round(setting.seconds / HEARTBEAT_S * 2))
@@ -191,10 +191,10 @@ class Rebalance(Row):
         with broker.connect() as connection:
             coordinator(connection, "rebalance", 0)
         group = f"rebalance-{time.time_ns()}"
-        members = [Member(broker.port, group) for _ in range(self.size)]
+        members = [Member(broker.connect(), group) for _ in range(self.size)]
         try:
             settle(members)
-            members.append(Member(broker.port, group))
+            members.append(Member(broker.connect(), group))
             before, start = broker.cpu_s(), time.perf_counter()
             settle(members)
             return {"seconds": time.perf_counter() - start, "total_cpu_s": broker.cpu_s() - before}

@@ -76,6 +76,7 @@ def profile(row: Row, how: str, seconds: float, *, lines: bool) -> None:
             row.prepare(broker, setting)
             os.kill(broker.pid, signal.SIGUSR1)
             sample = row.run(broker, setting)
+            os.kill(broker.pid, signal.SIGUSR1)
             print(f"{row.name}: {', '.join(f'{key} {value:.4g}' for key, value in sample.items())}")
             broker.stop()
             if how == "sample":

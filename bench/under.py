@@ -4,7 +4,7 @@ sample   a few hundred times a CPU second a signal notes the stack: cheap, and t
          count for the Python line that called them
 calls    cProfile: how often each function is called, C functions by name; its own cost inflates small functions
 
-Sampling begins at SIGUSR1, so that the start-up is not in it; cProfile sees everything.
+Sampling begins at SIGUSR1 and ends at the next, so that start and stop are not in it; cProfile sees everything.
 The product knows nothing of this file.
 """
 
@@ -39,12 +39,13 @@ def sampled(output: Path, arguments: list[str]) -> int:
             frame = frame.f_back
         stacks[tuple(stack)] += 1
 
-    def begin(_number: int, _frame: FrameType | None) -> None:
-        signal.setitimer(signal.ITIMER_PROF, PERIOD_S, PERIOD_S)
+    def switch(_number: int, _frame: FrameType | None) -> None:
+        period_s = 0.0 if signal.getitimer(signal.ITIMER_PROF)[1] else PERIOD_S
+        signal.setitimer(signal.ITIMER_PROF, period_s, period_s)
 
     signal.signal(signal.SIGPROF, note)
     signal.siginterrupt(signal.SIGPROF, False)
-    signal.signal(signal.SIGUSR1, begin)
+    signal.signal(signal.SIGUSR1, switch)
     try:
         return serve(arguments)
     finally:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import cramjam
 from crc32c import crc32c
 
-PRODUCE, FETCH, METADATA, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 3, 19, 20
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 2, 3, 19, 20
 CODECS = {"none": 0, "lz4": 3}
 CLIENT = b"bench"
 # Magic, version 1 with independent blocks (Kafka reads no others), 64 kB blocks, and the check byte of those two.
@@ -124,6 +124,11 @@ def produce_shape(topic: str, partitions: int = 1) -> Shape:
     return Shape(head + 33 * partitions + 6, head + 4)
 
 
+def produce_error(answer: bytes, topic: str) -> int:
+    """The error of a Produce v11 answer (after its length and correlation id) for one partition."""
+    return int(struct.unpack_from(">h", answer, produce_shape(topic).error_at - 8)[0])
+
+
 def fetch_frame(topic: str, partition: int, offset: int, partition_max: int, *, min_bytes: int = 1) -> bytes:
     head = struct.pack(">iiiibii", -1, 500, min_bytes, 50 << 20, 0, 0, -1)
     entry = struct.pack(">iiqiqi", partition, -1, offset, -1, -1, partition_max) + b"\0"
@@ -136,6 +141,18 @@ def fetch_error(answer: bytes, topic: str) -> int:
     error = int(struct.unpack_from(">h", answer, 1 + 4)[0])
     position = 1 + 4 + 2 + 4 + 1 + len(compact(topic.encode())) + 1 + 4
     return error or int(struct.unpack_from(">h", answer, position)[0])
+
+
+def lookup_frame(topic: str, partition: int, timestamp_ms: int) -> bytes:
+    """ListOffsets v1: the first offset with this timestamp or a later one."""
+    entry = struct.pack(">iiq", 1, partition, timestamp_ms)
+    return frame(LIST_OFFSETS, 1, struct.pack(">ii", -1, 1) + string(topic) + entry, flexible=False)
+
+
+def lookup(answer: bytes, topic: str) -> tuple[int, int]:
+    """Error and offset in a ListOffsets v1 answer for one partition."""
+    error, _timestamp, offset = struct.unpack_from(">hqq", answer, 4 + len(string(topic)) + 4 + 4)
+    return int(error), int(offset)
 
 
 def fetched(answer: bytes, topic: str) -> bytes:
@@ -219,20 +236,21 @@ class Connection:
 
     def wait_led(self, topic: str, partitions: int, seconds: float = 60.0) -> None:
         """Until every partition has a leader, and that leader knows it: Kafka tells its clients a moment earlier."""
-        deadline, index = time.monotonic() + seconds, 0
-        while self.led(topic) < partitions or index < partitions:
-            answer = self.call(fetch_frame(topic, index, 0, 1, min_bytes=0))
-            if fetch_error(answer, topic) == 0:
-                index += 1
-            elif time.monotonic() > deadline:
-                raise BenchError(f"{topic}: not every partition has a leader after {seconds:g} s")
-            else:
-                time.sleep(0.002)
+        deadline = time.monotonic() + seconds
+        while self.led(topic) < partitions:
+            self._be_patient(topic, deadline)
+        for index in range(partitions):
+            while fetch_error(self.call(fetch_frame(topic, index, 0, 1, min_bytes=0)), topic):
+                self._be_patient(topic, deadline)
+
+    def _be_patient(self, topic: str, deadline: float) -> None:
+        if time.monotonic() > deadline:
+            raise BenchError(f"{topic}: not every partition has a leader in time")
+        time.sleep(0.002)
 
     def produce(self, topic: str, data: bytes, acks: int = 1) -> int:
         """The error code of one produce to partition 0."""
-        answer = self.call(produce_frame(topic, {0: data}, acks))
-        return int(struct.unpack_from(">h", answer, produce_shape(topic).error_at - 8)[0])
+        return produce_error(self.call(produce_frame(topic, {0: data}, acks)), topic)
 
 
 def skip_string(data: bytes, position: int) -> int:

@@ -65,6 +65,7 @@ class Directory:
         self.ledger = Ledger(path, disk)
         self.retired = self.retired_size = 0  # segments that retention has removed, and their bytes
         self.logs: set[Log] = set()
+        self.unforced: dict[Log, None] = {}  # where something may have to be forced to disk, by time or a roll
         self.full = False
         self._quiet = 0  # how many checks for space since a write last failed
         self._mentioned: set[tuple[int | None, str]] = set()  # errors that were logged

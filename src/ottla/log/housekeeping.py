@@ -93,7 +93,7 @@ class Housekeeping:
     # Flushing.
 
     async def flush(self) -> None:
-        """Force to disk what `flush.ms` or a roll asks for."""
+        """Force to disk what `flush.ms` or a roll asks for. Most logs are not looked at: nothing can be due there."""
         due: list[tuple[Log, Flush]] = []
         now_ms = steady_ms(self._store.clock)
 
@@ -101,8 +101,11 @@ class Housekeeping:
             flush = log.flush_due(now_ms)
             if flush is not None:
                 due.append((log, flush))
+            elif not log.may_come_due:
+                log.directory.unforced.pop(log, None)
 
-        self._steps.each("flush", list(self._store.logs.values()), look)
+        for directory in self._store.directories:
+            self._steps.each("flush", list(directory.unforced), look)
         await asyncio.gather(*(self._flush(log, flush) for log, flush in due))
 
     async def _flush(self, log: Log, flush: Flush) -> None:

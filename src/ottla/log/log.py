@@ -17,6 +17,7 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.config.option import LONG_MAX
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.checkpoints import write_topic_id
 from ottla.log.directory import FULL, WANTING
@@ -119,6 +120,7 @@ class Log:
 
     def reconfigure(self, config: TopicConfig) -> None:
         self.config = config
+        self.directory.unforced[self] = None
         self._segment_bytes = config.segment_bytes
         self._flush_messages = config.flush_messages
         self.terms = terms_of(config)  # None: batches are not stored as they came
@@ -356,6 +358,7 @@ class Log:
     def _owe(self, base: int) -> None:
         """Everything must be on disk before what was appended at `base` is acknowledged, or read."""
         self.owed = self.end
+        self.directory.unforced[self] = None
         if self.held is None:
             self.held = base
 
@@ -428,6 +431,7 @@ class Log:
         self.segments.append(new)
         self.active = new
         self._rolled.append(old)
+        self.directory.unforced[self] = None
         old.seal()
         self._snapshot()
 
@@ -697,6 +701,8 @@ class Log:
         if self.recovery_point >= end:
             return None
         chosen = self.segments[self._at(self.recovery_point) : -1 if closed_only else None]
+        if not chosen:
+            return None  # it begins anew behind its recovery point
         for segment in chosen:
             segment.write_transactions()  # or recovery would not look for what is missing there
         self.epochs.flush()  # for the same reason
@@ -713,6 +719,13 @@ class Log:
             return None
         due = now_ms - self.flushed_ms >= self.config.flush_ms or self.owed > self.recovery_point
         return self.plan_flush(closed_only=not due)
+
+    @property
+    def may_come_due(self) -> bool:
+        """Whether `flush_due` can have something before the next roll, change of options or debt."""
+        if self._doubtful or self.config.flush_ms < LONG_MAX:
+            return True
+        return self.recovery_point < max(self.active.base, self.owed)
 
     def flush(self, now_ms: int) -> None:
         """Force everything to disk now, and wait for it."""
@@ -735,6 +748,7 @@ class Log:
         """
         if error.errno in FULL:
             self._doubtful = True
+            self.directory.unforced[self] = None
         elif error.errno not in WANTING and not isinstance(error, FileNotFoundError):
             self.directory.fail(error)
         self.directory.note_failure(error)
@@ -798,6 +812,7 @@ class Log:
     def _leave(self, reason: str) -> None:
         self.fault = self.fault or f"{self!r} is {reason}"
         self.directory.logs.discard(self)
+        self.directory.unforced.pop(self, None)
 
 
 def check_copy(data: memoryview, entry: batch.Entry) -> Header | None:

@@ -59,7 +59,7 @@ def first_since(
 ) -> tuple[Hit, int] | None:
     """The first record from offset `start` on whose timestamp is not below, with its batch's leader epoch."""
     for segment in segments:
-        if segment.end > start and segment.largest().timestamp >= timestamp:
+        if segment.end > start and segment.reaches(timestamp):
             mark = segment.times.floor(timestamp)
             _, position = segment.offsets.floor(max(mark.offset, start))
             for found in segment.spans(position):

@@ -432,6 +432,10 @@ class Segment:
             self._largest_known = True
         return Mark(self.max_timestamp, self.max_timestamp_offset)
 
+    def reaches(self, timestamp: int) -> bool:
+        """Whether a record may have this timestamp or a later one; asked of one segment after the other."""
+        return (self.max_timestamp if self._largest_known else self.largest().timestamp) >= timestamp
+
     def modified_ms(self) -> int:
         return int(self.disk.stat(self.stem + LOG_SUFFIX).st_mtime * 1000)
 

@@ -512,6 +512,7 @@ class LogStore:
         for segment in log.segments:
             segment.close()
         old.logs.discard(log)
+        old.unforced.pop(log, None)
         log.settle_in(directory, folder, loaded._replace(recovery_point=loaded.start))
         log.cuts += 1  # a flush that began in the other directory says nothing of this one
         log.owed = log.end  # nothing is forced to disk yet, and the old copy will not be there for long
