@@ -192,11 +192,11 @@ class BrokerConfig(SecurityConfig):
 
     # Connections
     socket_send_buffer_bytes: int = integer(
-        500 * KB,
+        300 * KB,
         "SO_SNDBUF of client sockets; -1 leaves the system's.",
         least=-1,
         importance=HIGH,
-        differs="Kafka's 100 kB wakes the broker five times as often for a large fetch; measured, see bench/README.md.",
+        differs="Kafka's 100 kB wakes the broker three times as often in a large fetch: bench/README.md has figures.",
     )
     socket_receive_buffer_bytes: int = integer(
         -1,
