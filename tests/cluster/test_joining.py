@@ -1,4 +1,4 @@
-"""A node's metadata in an empty store of a cluster: all of it, once, also after an interruption."""
+"""A member that starts while the metadata store goes away: it waits for it, though not for ever."""
 
 from __future__ import annotations
 
@@ -7,131 +7,66 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.cluster import joining, znodes
-from ottla.cluster.joining import hand_over
-from ottla.cluster.metadata_store import Create, Unknown
+from ottla.clock import SystemClock
+from ottla.cluster import znodes
+from ottla.cluster.metadata_store import Unavailable, Unknown
 from ottla.cluster.sqlite_store import MEMORY, SqliteStore
-from ottla.errors import BrokerError
+from ottla.config import load
+from ottla.disk import RealDisk
+from ottla.founding import member
+from ottla.founding.member import Joined
+from ottla.log.store import LogStore
+from ottla.replica.waits import Waits
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Mapping
+    from pathlib import Path
 
-    from ottla.cluster.metadata_store import Op
-
-
-def run(story: Coroutine[None, None, None]) -> None:
-    asyncio.run(story)
+    from ottla.cluster.metadata_store import Znode
 
 
-async def store(*ops: Op) -> SqliteStore:
-    metadata_store = SqliteStore(MEMORY)
-    await metadata_store.open()
-    await metadata_store.multi(ops)
-    return metadata_store
+class Flaky(SqliteStore):
+    """Fails the first reads of each tree."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__(MEMORY)
+        self._failures = failures
+        self.failed: dict[str, int] = {}
+
+    async def tree(self, path: str) -> Mapping[str, Znode]:
+        failed = self.failed.setdefault(path, 0)
+        if path.startswith("/brokers") and failed < self._failures:
+            self.failed[path] = failed + 1
+            raise Unknown(path)
+        return await super().tree(path)
 
 
-async def node() -> SqliteStore:
-    return await store(
-        *(Create(path) for path in znodes.PARENTS),
-        Create(znodes.CLUSTER_ID, znodes.encode_cluster_id("mine")),
-        Create(znodes.CONTROLLER_EPOCH, b"4"),
-        Create(znodes.PRODUCER_IDS, znodes.encode_producer_ids(1, 0, 999)),
-        Create(znodes.broker_path(1), b"{}", ephemeral=True),
-        Create(znodes.topic_config_path("T"), b"{}"),
-        *(
-            Create(path, f"of {path}".encode())
-            for index in range(3)
-            for path in (
-                znodes.topic_path(f"T{index}"),
-                znodes.partitions_path(f"T{index}"),
-                znodes.partition_path(f"T{index}", 0),
-                znodes.state_path(f"T{index}", 0),
-            )
-        ),
-    )
+async def join(folder: Path, metadata_store: Flaky, patience_ms: int) -> int:
+    options = {
+        "log.dirs": str(folder),
+        "zookeeper.connect": "nowhere:1",
+        "zookeeper.connection.timeout.ms": str(patience_ms),
+        "broker.id": "7",
+    }
+    config, clock = load(options), SystemClock()
+    store = LogStore([folder], RealDisk(), clock, config)
+    joined = Joined(config, clock, store, metadata_store)
+    try:
+        await joined.open({}, Waits(asyncio.get_running_loop()))
+        return joined.metadata.node_id
+    finally:
+        await joined.close()
+        await store.close()
 
 
-async def contents(metadata_store: SqliteStore) -> dict[str, bytes]:
-    return {path: found.data for path, found in (await metadata_store.tree("/")).items() if not found.stat.ephemeral}
+def test_a_read_that_gets_no_answer_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member, "RETRY_S", 0.001)
+    metadata_store = Flaky(failures=3)
+    assert asyncio.run(join(tmp_path, metadata_store, 60_000)) == 7
+    assert {znodes.TOPICS: 3, znodes.BROKERS: 3}.items() <= metadata_store.failed.items()
 
 
-@pytest.mark.parametrize("at_once", [1, 3, 1000])
-def test_everything_is_handed_over(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
-    monkeypatch.setattr(joining, "OPS_MAX", at_once)
-
-    async def story() -> None:
-        source, target = await node(), await store()
-        written = await hand_over(source, target)
-        assert await contents(target) == await contents(source)
-        assert znodes.state_path("T2", 0) in written
-        assert znodes.broker_path(1) not in written
-
-    run(story())
-
-
-def test_large_nodes_go_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joining, "SIZE_MAX", 50)
-
-    async def story() -> None:
-        source, target = await node(), await store()
-        sizes: list[int] = []
-        multi = target.multi
-
-        async def counted(ops: Sequence[Op]) -> list[str]:
-            sizes.append(len(ops))
-            return await multi(ops)
-
-        target.multi = counted  # type: ignore[method-assign]
-        await hand_over(source, target)
-        assert max(sizes) < 10
-        assert await contents(target) == await contents(source)
-
-    run(story())
-
-
-@pytest.mark.parametrize("fails_at", range(6))
-def test_an_interruption_can_be_repeated(monkeypatch: pytest.MonkeyPatch, fails_at: int) -> None:
-    monkeypatch.setattr(joining, "OPS_MAX", 8)
-
-    async def story() -> None:
-        source, target = await node(), await store()
-        calls = 0
-        multi = target.multi
-
-        async def lost(ops: Sequence[Op]) -> list[str]:
-            nonlocal calls
-            calls += 1
-            paths = await multi(ops)
-            if calls == fails_at + 1:
-                raise Unknown("the connection is lost")
-            return paths
-
-        target.multi = lost  # type: ignore[method-assign]
-        try:
-            await hand_over(source, target)
-        except Unknown:
-            if znodes.CLUSTER_ID not in await target.tree("/"):
-                await hand_over(source, target)
-        assert await contents(target) == await contents(source)
-
-    run(story())
-
-
-def test_a_cluster_that_is_there_is_left_alone() -> None:
-    async def story() -> None:
-        source, target = await node(), await store()
-        await target.multi([Create("/cluster"), Create(znodes.CLUSTER_ID, znodes.encode_cluster_id("other"))])
-        before = await contents(target)
-        with pytest.raises(BrokerError, match=r"keeps a cluster already \(other\)"):
-            await hand_over(source, target)
-        assert await contents(target) == before
-
-    run(story())
-
-
-def test_a_folder_without_metadata_is_refused() -> None:
-    async def story() -> None:
-        with pytest.raises(BrokerError, match="no metadata"):
-            await hand_over(await store(), await store())
-
-    run(story())
+def test_a_store_that_stays_away_ends_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member, "RETRY_S", 0.001)
+    with pytest.raises(Unavailable):
+        asyncio.run(join(tmp_path, Flaky(failures=10**9), 20))

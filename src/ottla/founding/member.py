@@ -20,7 +20,7 @@ from ottla.cluster.former_life import be_given_up
 from ottla.cluster.image import EMPTY, Broker
 from ottla.cluster.live_configs import LiveConfigs
 from ottla.cluster.metadata import Metadata
-from ottla.cluster.metadata_store import NodeExists, StoreError
+from ottla.cluster.metadata_store import NodeExists, StoreError, Unavailable
 from ottla.cluster.peers import Connections
 from ottla.cluster.producer_ids import ControllerBlocks, ProducerIds
 from ottla.cluster.registration import Place, Registration
@@ -89,7 +89,7 @@ class Joined:
         self._options = LiveConfigs(self.metadata_store, metadata, clock)
         await self._options.start(EMPTY._replace(cluster_id=member.cluster_id))
         store.config = metadata.config
-        nodes = await self.metadata_store.tree(znodes.TOPICS) | await self.metadata_store.tree(znodes.TOPIC_CONFIGS)
+        nodes = await self._read_tree(znodes.TOPICS) | await self._read_tree(znodes.TOPIC_CONFIGS)
         malformed: set[str] = set()
         known = znodes.image_of(nodes, malformed=malformed)
         self._clean = all(store.disk.exists(os.path.join(path, CLEAN_MARKER)) for path in config.log_dirs)
@@ -102,9 +102,20 @@ class Joined:
         store.write_meta(meta._replace(node_id=member.node_id, cluster_id=member.cluster_id))
         self._assemble(waits)
         self.membership.awaited = {topic.name: topic.id for topic in known.topics.values()}
-        registered = znodes.image_of(await self.metadata_store.tree(znodes.BROKERS), malformed=set()).brokers
+        registered = znodes.image_of(await self._read_tree(znodes.BROKERS), malformed=set()).brokers
         this = Broker(member.node_id, endpoints, config.broker_rack, -1)
         self.membership.brokers = {**registered, this.id: this}
+
+    async def _read_tree(self, path: str) -> dict[str, Znode]:
+        """At the start, when nobody would try again: wait for a store that has gone away meanwhile."""
+        until = self._clock.monotonic() + self._config.zookeeper_connection_timeout_ms / 1000
+        while True:
+            try:
+                return cast("dict[str, Znode]", await self.metadata_store.tree(path))
+            except Unavailable:
+                if self._clock.monotonic() >= until:
+                    raise
+                await asyncio.sleep(RETRY_S)
 
     def _assemble(self, waits: Waits) -> None:
         store, config, clock, metadata = self._store, self._config, self._clock, self.metadata

@@ -18,7 +18,7 @@ from ottla.broker import Broker
 from ottla.cluster.registration import Registration
 from ottla.cluster.standalone import Standalone
 from ottla.config import load
-from ottla.errors import BrokerError
+from ottla.errors import BrokerError, OutsideError
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import Device, SimDisk
 from ottla.sim.loop import PROCESS
@@ -119,7 +119,8 @@ class SimNode:
         try:
             await broker.start()
             self._loop.note(f"{self.name} is up")
-        except (OSError, BrokerError) as error:  # as for a full disk: the process ends, somebody starts it again
+        except (OSError, BrokerError, OutsideError) as error:
+            # As for a full disk, or a store that went away: the process ends, and somebody starts it again.
             self._loop.note(f"{self.name} does not start: {error!r}")
             self._loop.call_soon(self.kill, context=self._loop.outside_context)
 
