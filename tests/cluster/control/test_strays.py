@@ -118,3 +118,38 @@ def test_a_log_that_nobody_took_away_stays_though_its_topic_id_is_another() -> N
     world.settle()
     assert told(world) == ["lead"]
     assert world.former_logs[0] == {KEY}
+
+
+def refused_in_sync() -> World:
+    """Broker 0 counts as in sync, and has refused its replica: its log is of another topic of that name."""
+    world = World(0, 1, 2)
+    world.former_logs[0] = {KEY}
+    world.write_topic("t", (1, 0))
+    world.elect()
+    world.settle()
+    assert told(world) == ["lead"]
+    world.sent.clear()
+    return world
+
+
+def test_who_is_out_of_sync_is_told_again() -> None:
+    """It may set its log aside then. Found by the simulation: a follower that copied nothing for ever."""
+    world = refused_in_sync()
+    world.former_logs.clear()  # it does when it is told
+    assert world.propose("t", 0, (1,)) == ErrorCode.NONE
+    world.settle()
+    assert told(world) == ["lead"]
+    assert world.propose("t", 0, (1, 0)) == ErrorCode.NONE
+    assert world.propose("t", 0, (1,)) == ErrorCode.NONE
+    world.settle()
+    assert told(world) == ["lead"], "it has begun, and needs to hear no more"
+
+
+def test_who_refuses_again_is_told_once_for_each_state() -> None:
+    """Apache Kafka never sets such a log aside: it must not be asked for ever."""
+    world = refused_in_sync()
+    assert world.propose("t", 0, (1,)) == ErrorCode.NONE
+    for _ in range(5):
+        world.settle()
+    assert told(world) == ["lead"]
+    assert world.former_logs[0] == {KEY}

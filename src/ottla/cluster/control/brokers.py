@@ -62,6 +62,7 @@ def remove(context: Context, brokers: Iterable[int]) -> Task[None]:
         memory.brokers.pop(broker, None)
         memory.stopping.pop(broker, None)
         memory.broken.pop(broker, None)
+        memory.refused.pop(broker, None)
         lost += [(topic, index, broker) for topic, index in memory.list_hosted(broker)]
     context.batch.announce()
     yield from lose(context, lost)
@@ -91,6 +92,7 @@ def add(context: Context, brokers: Sequence[Broker]) -> Task[None]:
     for broker in brokers:
         memory.stopping.pop(broker.id, None)
         memory.broken.pop(broker.id, None)
+        memory.refused.pop(broker.id, None)
         context.batch.tell_everything(broker.id, memory.leads)
         strays.stop_again(context, broker.id)
         hosted.update(dict.fromkeys(memory.list_hosted(broker.id)))
@@ -175,9 +177,9 @@ def handle_answer(context: Context, event: Answered, errors: dict[Key, int]) -> 
     for key in mended:
         del broken[key]
     yield from partitions.bring_online(context, [key for key in mended if key in memory.leaderless])
-    strays.delete_found(
-        context, broker.id, [key for key, code in known.items() if code == ErrorCode.INCONSISTENT_TOPIC_ID]
-    )
+    inconsistent = [key for key, code in known.items() if code == ErrorCode.INCONSISTENT_TOPIC_ID]
+    strays.delete_found(context, broker.id, inconsistent)
+    strays.note_answers(context, broker.id, whole, inconsistent)
     lost = [key for key in failed if key not in memory.broken.get(broker.id, {})]
     if lost:
         memory.broken.setdefault(broker.id, {}).update(dict.fromkeys(lost))

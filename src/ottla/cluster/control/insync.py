@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
-from ottla.cluster.control import ledger, nodes, reassignments
+from ottla.cluster.control import ledger, nodes, reassignments, strays
 from ottla.cluster.control.effects import names_below, read
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.messages.peers import (
@@ -63,6 +63,7 @@ def alter(context: Context, request: AlterPartitionRequest, version: int) -> Tas
         ],
     )
     context.batch.tell(changes)
+    strays.tell_again(context, changes)
     yield from context.send()
     yield from reassignments.proceed(context, wanted)
     return answer
@@ -154,6 +155,7 @@ def handle_notices(context: Context) -> Task[None]:
     keys = [key for key in listed if context.memory.assignment(key) is not None]
     yield from ledger.refresh(context, keys)
     context.batch.tell(keys)
+    strays.tell_again(context, keys)
     yield from context.send()
     yield from reassignments.proceed(context, keys)
     yield from ledger.remove(context, paths)

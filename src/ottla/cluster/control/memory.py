@@ -122,6 +122,9 @@ class Memory:
         self.asked_by_znode: dict[Key, None] = {}  # of these: asked for in /admin/reassign_partitions
         # Replicas that a move took away, with the topic's id, until their brokers say that they are deleted.
         self.strays: dict[int, dict[Key, bytes]] = {}
+        # Replicas that brokers refuse to begin, for they have a log of another topic of that name: by broker, with the
+        # version of the state of which they were told again.
+        self.refused: dict[int, dict[Key, int]] = {}
         self._hosted: dict[int, dict[Key, None]] = {}
 
     def put_topic(self, topic: KnownTopic) -> None:
@@ -147,6 +150,7 @@ class Memory:
                 self.replica_states.pop((name, index, broker), None)
                 self._hosted.get(broker, {}).pop(key, None)
                 self.broken.get(broker, {}).pop(key, None)
+                self.refused.get(broker, {}).pop(key, None)
 
     def assign(self, key: Key, assignment: Assignment) -> None:
         topic = self.topics[key[0]]
@@ -156,6 +160,7 @@ class Memory:
             if broker not in assignment.replicas:
                 self._hosted.get(broker, {}).pop(key, None)
                 self.broken.get(broker, {}).pop(key, None)
+                self.refused.get(broker, {}).pop(key, None)
         for broker in assignment.replicas:
             self._hosted.setdefault(broker, {})[key] = None
 
