@@ -489,3 +489,23 @@ def test_a_disk_that_fails(tmp_path: Path) -> None:
         assert codes == [0, ErrorCode.KAFKA_STORAGE_ERROR]
 
     story(tmp_path, tell)
+
+
+def test_quotas_that_come_and_go(tmp_path: Path) -> None:
+    async def tell(asker: Asker) -> None:
+        await fill(asker)
+        await asker.ask(Wanted("plain", 0, 0))
+        asker.take()
+        await asker.ask(Wanted("plain", 0, 0))
+        assert asker.take() == [True] * SHORT
+        sides = asker.pair.short, asker.pair.general
+        for one in sides:
+            one.limit("client", {"consumer_byte_rate": str(1 << 40)})
+        await asker.ask(Wanted("plain", 0, 0))
+        assert asker.take() == [], "it is measured"
+        for one in sides:
+            one.limit("client", {})
+        await asker.ask(Wanted("plain", 0, 0))
+        assert asker.take() == [True] * SHORT
+
+    story(tmp_path, tell)

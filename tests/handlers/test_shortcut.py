@@ -24,6 +24,8 @@ from ottla.net.connection import Deferred
 from ottla.records import batch, native
 from ottla.records.batch import Record
 from ottla.records.compress import Codec
+from ottla.replica.leader import Leader
+from ottla.replica.partition import Site
 from ottla.security.acl import Entry, Resource
 from ottla.security.principal import ANONYMOUS
 from ottla.wire.access import Operation, Permission, ResourceType
@@ -424,6 +426,48 @@ def test_a_request_that_takes_long_goes_on_in_slices(tmp_path: Path) -> None:
         assert not any(pair.taken)
 
     story(tmp_path, tell)
+
+
+@pytest.mark.skipif(not SHORT, reason="without the native part there is no shortcut")
+def test_who_loses_the_lead_between_two_slices_acknowledges_nothing(tmp_path: Path) -> None:
+    """What was appended before that waits for replicas that this broker will not hear of."""
+
+    async def tell(pair: Pair) -> None:
+        good, peer = records(), cast("Any", Peer())
+        wanted = request(*[("plain", 0, good)] * 20, *[("other", 0, good)] * 20, acks=-1)
+        parts = pair.short.dispatch._parts
+        await pair.short.ask(request_header(0, 11, 1, "client") + encode(request(("plain", 0, good)), 11))
+        shortcut = pair.short.dispatch._routes[11].shortcut
+        shortcut._clock = TickingClock()
+        partition = parts.replicas.require_led("plain", 0)
+        for turns in (0, 1):
+            end = partition.log.end
+            followers = Leader(
+                1, replicas=(1, 99), isr=(1, 99), epoch=partition.epoch, version=0, end=end, high=end, now_ms=0,
+                lag_ms=10**6, epoch_of=lambda _: -1,
+            )  # fmt: skip
+            partition.lead(partition.epoch + 1, followers, Site(parts.clock, lambda _: None))
+            frame = request_header(0, 11, 2, "client") + encode(wanted, 11)
+            steps = shortcut(peer, memoryview(frame)).response
+            for _ in range(turns):
+                next(steps)
+            partition.follow(partition.epoch + 1, 99)
+            ends: list[Any] = []
+            while not ends:
+                try:
+                    next(steps)
+                except StopIteration as end_of_steps:
+                    ends.append(end_of_steps.value)
+            response = await ends[0] if asyncio.isfuture(ends[0]) else ends[0]
+            plain, other = response.responses
+            assert {one.error_code for one in plain.partition_responses} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+            assert {one.error_code for one in other.partition_responses} == {ErrorCode.NONE}
+
+    async def whole() -> None:
+        async with side(tmp_path / "short", short=True) as short:
+            await tell(Pair(short, short, []))
+
+    asyncio.run(whole())
 
 
 def test_a_fault_on_purpose_closes_it(tmp_path: Path) -> None:

@@ -68,6 +68,23 @@ def test_a_scan_over_many_segments_leaves_few_behind() -> None:
     assert [scanned[0].floor(5), scanned[-1].floor(5)] == [None, (4, 2)]
 
 
+def test_another_thread_may_take_a_block_away_from_under_a_reader() -> None:
+    """Several brokers of a process share the bound. This one adds its blocks in the middle of a lookup of another."""
+    block = b"".join(struct.pack(">II", 2 * at, at) for at in range(PER_BLOCK))
+    read, others = Blocks(), [Blocks() for _ in range(KEPT_MAX)]
+
+    class Interrupted(int):
+        def __lt__(self, other: int) -> bool:
+            for one in others:
+                one.add(block)
+            return int(self) < other
+
+    read.add(block)
+    assert read.floor(5) == (4, 2)
+    assert read.floor(Interrupted(5)) is None
+    assert len(read) == 0
+
+
 def test_what_was_cut_off_is_forgotten(tmp_path: Path) -> None:
     index, _ = filled(tmp_path, 4)
     assert index.floor(1000) == (999, 499)

@@ -8,6 +8,7 @@ import ssl
 from contextlib import suppress
 from itertools import count, repeat
 from random import Random
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
@@ -129,3 +130,56 @@ def test_what_is_no_tls_is_refused_at_once(context: ssl.SSLContext, said: bytes)
             await asyncio.get_running_loop().sock_sendall(sock, bytes(10))
 
     assert isinstance(asyncio.run(answer(context, talk)), str)
+
+
+class Lent:
+    """A socket with these bytes to receive, during whose reading something else happens."""
+
+    def __init__(self, cipher: bytes, meanwhile: Callable[[], None]) -> None:
+        self._cipher = cipher
+        self._meanwhile = meanwhile
+
+    def recv_into(self, buffer: memoryview) -> int:
+        size = len(self._cipher)
+        buffer[:size] = self._cipher
+        self._meanwhile()
+        return size
+
+
+def connected(context: ssl.SSLContext) -> tuple[Stream, Callable[[bytes], bytes]]:
+    """A stream after its handshake, and how its client encrypts."""
+    stream, incoming, outgoing = Stream(context), ssl.MemoryBIO(), ssl.MemoryBIO()
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    client = trusting.wrap_bio(incoming, outgoing)
+    finished = False
+    while not finished:
+        with suppress(ssl.SSLWantReadError):
+            client.do_handshake()
+        stream.feed(outgoing.read())
+        finished = stream.shake_hands()
+        incoming.write(stream.take_cipher())
+
+    def encrypt(said: bytes) -> bytes:
+        client.write(said)
+        return outgoing.read()
+
+    return stream, encrypt
+
+
+def test_brokers_in_threads_of_one_process_read_into_buffers_of_their_own(context: ssl.SSLContext) -> None:
+    one, other = connected(context), connected(context)
+    heard: list[bytes] = []
+
+    def hear(pair: tuple[Stream, Callable[[bytes], bytes]], said: bytes, meanwhile: Callable[[], None]) -> None:
+        buffer = memoryview(bytearray(100))
+        size = pair[0].receive(Lent(pair[1](said), meanwhile), buffer)  # type: ignore[arg-type]
+        heard.append(bytes(buffer[:size]))
+
+    def interrupt() -> None:
+        thread = Thread(target=hear, args=(other, b"of the other", lambda: None))
+        thread.start()
+        thread.join()
+
+    hear(one, b"of this one", interrupt)
+    assert heard == [b"of the other", b"of this one"]

@@ -7,7 +7,8 @@ Laws:
 - It takes what is usual: versions 5 to 13, acks 1 or -1, no transaction, at most 1024 partitions and SIZE_MAX bytes,
   and batches that need nothing but their place, in logs that ask for no more. Compressed ones only up to
   PACKED_SIZE_MAX, so that not much was inflated in vain when one of them turns out to be unusual after all.
-- A request that takes longer than TURN_S goes on in slices, with a copy of its frame.
+- A request that takes longer than TURN_S goes on in slices, with a copy of its frame. What is to be committed by others
+  is waited for from before the next slice on: this broker may lose the lead meanwhile.
 - From the first partition that is not usual on, the request goes the general way (`produce.Work`); so does the answer
   if it has to wait, or to tell of an error. What was appended before that keeps its result.
 - Requests that have arrived together on one connection are handled together (`gather`): what they have for a partition
@@ -82,7 +83,7 @@ class Continued(NamedTuple):
 class Run:
     """A request while its batches are appended."""
 
-    __slots__ = ("acks", "done", "entries", "frame", "now_ms", "refused", "tail", "waits")
+    __slots__ = ("acks", "begun", "done", "entries", "frame", "now_ms", "refused", "tail", "waits")
 
     def __init__(self, acks: int, now_ms: int, frame: memoryview, entries: list[ProduceEntry], tail: bytes) -> None:
         self.acks = acks
@@ -93,6 +94,7 @@ class Run:
         self.done: list[Done] = []
         self.refused: PartitionProduceResponse | None = None  # the one behind what is done
         self.waits = False  # whether the answer waits for others, or for the disk
+        self.begun: tuple[int, Work] | None = None  # on the general way, with its correlation id
 
     def note(self, result: Done | PartitionProduceResponse) -> bool:
         """Note the result of the next batch; False if it was refused."""
@@ -220,11 +222,15 @@ class Shortcut:
     def _put_off(self, connection: Peer, run: Run) -> Continued:
         """Append the rest in slices. The frame is only valid until we return."""
         run.frame = memoryview(bytes(run.frame))
+        if run.waits:
+            self._note(connection, run)
         return Continued(parse_header(run.frame)[2], self._finish(connection, run))
 
     def _finish(self, connection: Peer, run: Run) -> Steps[Any]:
         """The rest of a request. The connection waits, so order is kept."""
         while not self._append_some(run):
+            if run.waits:
+                self._note(connection, run)
             yield
         answer = self._conclude(connection, run)
         if not isinstance(answer, Continued):
@@ -319,12 +325,19 @@ class Shortcut:
         """The general way, behind what is done and the partition that was refused; None if there is neither."""
         if not run.done and run.refused is None:
             return None
-        correlation, work = self._begin(connection, run.frame, run.now_ms)
-        for one in run.done:
-            work.note(*one)
+        correlation, work = self._note(connection, run)
         if run.refused is not None:
             work.results.append(run.refused)
         return Continued(correlation, work.go_on())
+
+    def _note(self, connection: Peer, run: Run) -> tuple[int, Work]:
+        """Have the general way know, and wait for, what is done."""
+        if run.begun is None:
+            run.begun = self._begin(connection, run.frame, run.now_ms)
+        work = run.begun[1]
+        for one in run.done[len(work.results) :]:
+            work.note(*one)
+        return run.begun
 
     def _begin(self, connection: Peer, frame: memoryview, now_ms: int) -> tuple[int, Work]:
         """The correlation id, and the request as the general way has it."""

@@ -4,15 +4,18 @@ A reader of old records needs an entry of the index for every fetch, and the nex
 reader is somewhere else, so several blocks are kept; the one that was read first goes first. What is in the file of an
 index only changes by being cut off, and whoever does that forgets the blocks.
 
-A scan leaves blocks behind in every segment that it has passed, so there is also a bound for all of them together.
+A scan leaves blocks behind in every segment that it has passed, so there is also a bound for all of them together: for
+all brokers of the process, each of which may have a thread of its own. So whoever adds a block may take one away from
+under somebody who reads. Lists are therefore never changed, but replaced.
 """
 
 from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections import deque
+from threading import Lock
 from weakref import ref
 
 BLOCKS_MAX = 64  # as many readers of one segment; 4 kB each
@@ -21,6 +24,7 @@ INT = "I"
 assert array(INT).itemsize == 4, "entries are pairs of four bytes"
 
 _kept: deque[tuple[ref[Blocks], int]] = deque()  # whose, and which: in the order in which they were read
+_lock = Lock()  # of who adds
 
 
 class Blocks:
@@ -35,10 +39,11 @@ class Blocks:
 
     def floor(self, offset: int) -> tuple[int, int] | None:
         """The last entry at or below `offset`, if a block that is kept says which it is."""
-        at = bisect_right(self._lows, offset)
+        lows = self._lows
+        at = bisect_right(lows, offset)
         if not at:
             return None
-        found = self._by_low.get(self._lows[at - 1])
+        found = self._by_low.get(lows[at - 1])
         if found is None or offset >= found[0][-1]:
             return None  # it may be in the next block
         offsets, positions = found
@@ -51,23 +56,22 @@ class Blocks:
         if sys.byteorder == "little":
             entries.byteswap()
         offsets, positions = entries[::2], entries[1::2]
-        low = offsets[0]
+        with _lock:
+            self._put(offsets[0], offsets, positions)
+            while len(_kept) > KEPT_MAX:
+                reference, oldest = _kept.popleft()
+                owner = reference()
+                if owner is not None:
+                    owner._forget(oldest)
+
+    def _put(self, low: int, offsets: array[int], positions: array[int]) -> None:
         if low not in self._by_low:
             if len(self._lows) == BLOCKS_MAX:
                 self._forget(next(iter(self._by_low)))
-            insort(self._lows, low)
+            self._lows = sorted((*self._lows, low))
             _kept.append((ref(self), low))
         self._by_low[low] = offsets, positions
-        while len(_kept) > KEPT_MAX:
-            reference, oldest = _kept.popleft()
-            owner = reference()
-            if owner is not None:
-                owner._forget(oldest)
 
     def _forget(self, low: int) -> None:
         if self._by_low.pop(low, None) is not None:
-            self._lows.remove(low)
-
-    def clear(self) -> None:
-        self._lows.clear()
-        self._by_low.clear()
+            self._lows = [one for one in self._lows if one != low]

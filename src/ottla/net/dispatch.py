@@ -373,8 +373,7 @@ class Dispatch:
         for route in self._routes.values():
             if throttling is not before:
                 route.handler = self._find_handler(route.counts.key)
-            if route.shortcut is not None:
-                route.shortcut = self._find_shortcut(route)
+            route.shortcut = self._find_shortcut(route)
 
     def _step_down(self, correlation: int) -> list[Part]:
         from ottla.handlers.versions import refuse_version

@@ -7,6 +7,7 @@ the kernel twice for each. `shake_hands` is the one part that takes long, for it
 from __future__ import annotations
 
 import ssl
+from threading import local
 from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
@@ -15,7 +16,15 @@ if TYPE_CHECKING:
 CIPHER_SIZE: Final = 256 * 1024  # bytes read from a socket at once
 OWED_SIZE_MAX: Final = 64 * 1024  # bytes that TLS itself has to say: a peer that makes us talk and never listens
 
-_cipher = memoryview(bytearray(CIPHER_SIZE))  # of the loop's thread, for the moment of one read
+
+class Buffer(local):
+    """Of a loop's thread, for the moment of one read: brokers of one process may have a thread each."""
+
+    def __init__(self) -> None:
+        self.cipher = memoryview(bytearray(CIPHER_SIZE))
+
+
+_buffer = Buffer()
 
 
 class Stream:
@@ -65,10 +74,11 @@ class Stream:
             except ssl.SSLWantReadError:
                 if size or received:
                     break
-                taken = sock.recv_into(_cipher)
+                cipher = _buffer.cipher
+                taken = sock.recv_into(cipher)
                 if not taken:
                     return 0
-                self._incoming.write(_cipher[:taken])
+                self._incoming.write(cipher[:taken])
                 received = True
                 continue
             except ssl.SSLZeroReturnError:
