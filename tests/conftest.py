@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 HERE = Path(__file__).parent
+LONG_RUN_S = 300
+SLOWEST = 40
 
 settings.register_profile("plain", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("many", parent=settings.get_profile("plain"), max_examples=int(os.environ.get("SEEDS", "50")))
@@ -60,15 +63,24 @@ def has_module_fixture(item: pytest.Item) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What each attack of the hostile suite has cost, if it was run."""
-    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
-    lines = [value for report in reports for name, value in getattr(report, "user_properties", ()) if name == "hostile"]
+    """What each attack of the hostile suite has cost, if it was run; and where the time of a long run went."""
+    told = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    lines = [value for report in told for name, value in getattr(report, "user_properties", ()) if name == "hostile"]
     if lines:
         from fuzz.hostile.stage import HEADING
 
         terminalreporter.section("hostile clients")
         for line in (HEADING, *lines):
             terminalreporter.line(str(line))
+    seconds = Counter[str]()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid.partition("::")[0]] += report.duration
+    if seconds.total() > LONG_RUN_S:
+        terminalreporter.section("seconds of the slowest files, all workers")
+        for file, spent in seconds.most_common(SLOWEST):
+            terminalreporter.line(f"{spent:7.1f}  {file}")
 
 
 @pytest.fixture(scope="session")
