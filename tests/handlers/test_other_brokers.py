@@ -83,6 +83,7 @@ def parts(tmp_path: Path) -> Any:
         groups=machines[0],
         transactions=machines[1],
         made=made,
+        quotas=None,
         membership=None,
     )
 

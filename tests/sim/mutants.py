@@ -159,13 +159,6 @@ def acknowledge_markers_early() -> Iterator[None]:
 
 
 @contextmanager
-def compact_what_is_not_committed() -> Iterator[None]:
-    """Compaction: a record that may still be cut off replaces one that is committed."""
-    with mock.patch.object(Log, "last_stable", lambda log, high: log.end):
-        yield
-
-
-@contextmanager
 def compact_the_last_value() -> Iterator[None]:
     """Compaction: the last record of each key is thrown away, too."""
     keys = Compaction._keys
@@ -223,8 +216,8 @@ PLAIN: dict[str, Any] = {"cast": ()}
 CONTROLLERS: dict[str, Any] = {"cast": (), "rounds": 8, "kinds": ("resign", "store slow", "expire")}
 TRANSACTIONS: dict[str, Any] = {"cast": ("transactions",), "rounds": 3}
 ORPHANS: dict[str, Any] = {"cast": ("transactions",), "rounds": 8, "kinds": ("orphan",)}
+# That a record which may yet be cut off replaces none that is committed shows too seldom in stories: see tests/log.
 KEYS: dict[str, Any] = {"cast": ("keys",), "rounds": 3}
-LOST_KEYS: dict[str, Any] = {"cast": ("keys",), "rounds": 8, "kinds": ("orphan", "depose")}
 SLEEPERS: dict[str, Any] = {"cast": (), "rounds": 8, "kinds": ("pause",)}
 SEASONS: dict[str, Any] = {"cast": ("seasons",), "rounds": 2, "kinds": ("kill", "slow")}
 MUTANTS = [
@@ -238,7 +231,6 @@ MUTANTS = [
     Mutant(let_zombies_commit, TRANSACTIONS),
     Mutant(lose_markers, TRANSACTIONS),
     Mutant(acknowledge_markers_early, ORPHANS, first=13),
-    Mutant(compact_what_is_not_committed, LOST_KEYS, first=9),
     Mutant(compact_the_last_value, KEYS),
     Mutant(drop_tombstones_at_once, KEYS),
     Mutant(tell_what_may_be_old, SLEEPERS, first=62),
