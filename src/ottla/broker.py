@@ -318,7 +318,7 @@ class Broker:
         return dispatch
 
     def _telemetry(self) -> Telemetry | None:
-        """The receiver of client metrics; None if the metrics endpoint is off, because nobody could read them."""
+        """The receiver of client metrics; None if they are off, or the metrics endpoint is: nobody could read them."""
         config, metadata = self.config, self._founding.metadata
         if config.ottla_client_metrics == "off" or self._metrics is None:
             return None
