@@ -131,8 +131,8 @@ def test_faults_of_one_api_happen_in_order(broker: Embedded) -> None:
     [
         ("Produse", 6, "did you mean Produce"),
         ("Produce", "NOT_LEADER", "did you mean NOT_LEADER_OR_FOLLOWER"),
-        ("Produce", 0, "NONE is no error"),
-        ("Produce", 9999, "expected an error code"),
+        ("Produce", 0, "NONE is not an error"),
+        ("Produce", 9999, "expected a Kafka error code"),
         ("Vote", 6, "does not serve it"),
     ],
 )

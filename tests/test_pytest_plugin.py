@@ -250,7 +250,7 @@ def test_a_broker_with_tls_and_logins(pytester: pytest.Pytester, mode: str) -> N
         assert stat.S_IMODE(ottla_tls_broker.folder.stat().st_mode) == 0o700
 
     def test_a_login_that_is_none(ottla_tls_broker):
-        with pytest.raises(ValueError, match="there is no login KERBEROS: TLS, CERTIFICATE"):
+        with pytest.raises(ValueError, match="unknown login KERBEROS: expected one of TLS, CERTIFICATE"):
             ottla_tls_broker.aiokafka("KERBEROS")
     """
     )

@@ -59,7 +59,7 @@ def test_other_chains_end_in_their_first_name() -> None:
         ({"log.dirs": "/a,,/b"}, "'log.dirs' values must not be empty"),
         ({"process.roles": "controller"}, "process.roles must include broker"),
         ({"process.roles": "broker,king"}, "process.roles: String must be one of"),
-        ({"node.id": "1", "broker.id": "2"}, "must agree"),
+        ({"node.id": "1", "broker.id": "2"}, "must have the same value"),
         ({"node.id": "-1"}, "node.id: Value must be at least 0"),
         ({"max.connections.per.ip.overrides": "10.0.0.1:5,x"}, "x is not host:count"),
         ({"auto.create.topics.enable": "1"}, "Expected value to be either true or false"),

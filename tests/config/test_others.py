@@ -8,13 +8,13 @@ from ottla.config import ConfigError, load
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("sasl.jaas.config", "x", "for a listener and a mechanism"),
+        ("sasl.jaas.config", "x", "per listener and mechanism"),
         ("ssl.engine.factory.class", "a.B", "Java classes cannot be loaded"),
         ("sasl.server.callback.handler.class", "a.B", "Java classes cannot be loaded"),
         ("listener.name.plaintext.principal.builder.class", "a.B", "cannot be set for one listener"),
         ("listener.name.other.ssl.keystore.location", "x", "there is no listener OTHER"),
-        ("listener.name.plaintext.gssapi.sasl.jaas.config", "x", "the mechanisms are PLAIN"),
-        ("zookeeper.ssl.crl.enable", "true", "client of ZooKeeper cannot"),
+        ("listener.name.plaintext.gssapi.sasl.jaas.config", "x", "the mechanism must be one of PLAIN"),
+        ("zookeeper.ssl.crl.enable", "true", "ZooKeeper client does not support"),
         ("create.topic.policy.class.name", "a.B", "Java classes cannot be loaded"),
         ("config.providers", "file", "Java classes cannot be loaded"),
         ("cordoned.log.dirs", "/a", "closed to new partitions"),

@@ -150,7 +150,7 @@ def test_a_client_comes_in_with_a_token_only(tmp_path: Path) -> None:
 
 def test_a_token_for_anybody_is_not_enough(tmp_path: Path) -> None:
     path = tmp_path / "jwks.json"
-    with pytest.raises(ConfigError, match="would take any token of these keys"):
+    with pytest.raises(ConfigError, match="would accept any token signed with these keys"):
         load(options(path, **{"sasl.oauthbearer.expected.audience": ""}))
     name = "listener.name.sasl_plaintext.oauthbearer.sasl.server.callback.handler.class"
     with pytest.raises(ConfigError, match="Java classes cannot be loaded"):

@@ -1,11 +1,11 @@
-"""Options: a row each, in tables for brokers, topics, groups and client metrics.
+"""Options: one row each, in tables for brokers, topics, groups and client metrics.
 
-option.py     what a row is; broker.py, topic.py, group.py, client_metrics.py: the tables
-others.py     Kafka's options that have no effect here: accepted with a notice, or refused
+option.py     the row type; broker.py, topic.py, group.py, client_metrics.py: the tables
+others.py     Kafka's options that Ottla does not implement: accepted with a notice, or refused
 sources.py    properties files, environment, --set; listeners.py: the syntax of listeners
 describe.py   options as DescribeConfigs shows them; manual.py: docs/options.md
 
-Everything is read from the rows. Changing options at runtime is in `cluster/alterations.py`.
+All code reads the rows. Changing options at runtime is in `cluster/alterations.py`.
 """
 
 from ottla.config.broker import BrokerConfig, load

@@ -1,10 +1,10 @@
-"""The broker's options that have an effect: Kafka's names and, unless a row says otherwise, Kafka's defaults.
+"""The broker options that Ottla implements: Kafka's names and, unless a row says otherwise, Kafka's defaults.
 
-Kafka's other options are in `others.py`: accepted with a notice, or refused. When one of them starts to matter, move
-its row here. Options of Ottla's own are few and start with `ottla.`.
+Kafka's other options are in `others.py`: accepted with a notice, or refused. To implement one of them, move its row
+here. Ottla's own options are few and start with `ottla.`.
 
-A value that comes from a chain (`log.retention.ms`, else `.minutes`, else `.hours`) is resolved on load, so the
-attribute of the first name always holds the answer. `given` keeps what was written, for DescribeConfigs.
+A value with a fallback chain (`log.retention.ms`, else `.minutes`, else `.hours`) is resolved on load, so the attribute
+of the first name always holds the effective value. `given` keeps the configured texts, for DescribeConfigs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1000, 60_000, 3_600_000, 86_400_000
-GENERATED = "-1"  # a broker.id that asks for a number to be made up
+GENERATED = "-1"  # a broker.id that asks for a generated ID
 MIGRATION_POLICIES = ("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL")
 ONE_REPLICA = "A partition has one replica."
 SELECTORS = tuple(f"org.apache.kafka.common.replica.{name}Selector" for name in ("RackAwareReplica", "Leader"))
@@ -60,103 +60,103 @@ STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 class BrokerConfig(SecurityConfig):
-    notices: tuple[str, ...]  # lines worth one warning each at start
+    notices: tuple[str, ...]  # lines to log as warnings at start
     opened: tuple[Listener, ...]  # what to listen on
-    advertised: Mapping[str, tuple[str, int]]  # listener name → address told to clients, when one was given
-    inter_broker: Listener  # the listener that brokers use among themselves
+    advertised: Mapping[str, tuple[str, int]]  # listener name → advertised address, where one was given
+    inter_broker: Listener  # the listener for connections between brokers
 
-    # Who this broker is
+    # Identity
     node_id: int = integer(
         None,
-        "The broker's number, unique in its cluster.",
+        "The broker's ID, unique in its cluster.",
         least=0,
         importance=HIGH,
         chain=(("broker.id", 1),),
-        differs="Kafka demands one; a folder that has been used keeps its own.",
+        differs="Kafka requires it. Ottla takes the ID stored in the log folder, if there is one.",
     )
     broker_id: int = integer(
         1,
-        "The older name of node.id; -1 takes the default, or in a cluster a number that is made up.",
+        "The older name of node.id. -1: the default, or in a cluster a generated ID.",
         least=-1,
         importance=HIGH,
-        differs="Kafka's default of -1 stands for a generated number, and so it does here in a cluster.",
+        differs="Kafka's default is -1, a generated ID; in a cluster, -1 means the same here.",
     )
     broker_id_generation_enable: bool = boolean(
-        True, "Whether a broker without a number gets one from ZooKeeper when it joins a cluster."
+        True, "Whether a broker without an ID gets one from ZooKeeper when it joins a cluster."
     )
-    reserved_broker_max_id: int = integer(1000, "Numbers that are made up begin above this one.", least=0)
-    broker_rack: str | None = maybe("Where the broker stands; replicas of a partition are spread over racks.")
+    reserved_broker_max_id: int = integer(1000, "Generated broker IDs are greater than this.", least=0)
+    broker_rack: str | None = maybe("The broker's rack; replicas of a partition are spread over racks.")
     process_roles: tuple[str, ...] = strings(
         ("broker", "controller"),
-        "What the process is; Ottla's brokers are always both.",
+        "Roles of the process; Ottla's brokers always have both.",
         choices=("broker", "controller"),
         importance=HIGH,
-        differs="Kafka demands a choice.",
+        differs="Kafka requires a choice.",
     )
 
-    # Where clients find it
+    # Listeners
     listeners: tuple[str, ...] = strings(
         ("PLAINTEXT://:9092",),
-        "Name and address of every socket to listen on; no host means all interfaces, port 0 any free one.",
+        "Name and address of every socket to listen on. No host: all interfaces. Port 0: any free port.",
         importance=HIGH,
     )
     advertised_listeners: tuple[str, ...] = strings(
         None,
-        "Addresses told to clients, by listener name. Unset: each client is told the address it dialled itself.",
+        "Addresses advertised to clients, by listener name. Unset: each client gets the address it connected to.",
         importance=HIGH,
     )
     listener_security_protocol_map: str = string(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "Which protocol each listener name speaks, as NAME:PROTOCOL pairs.",
+        "Security protocol of each listener name, as NAME:PROTOCOL pairs.",
         importance=LOW,
     )
     inter_broker_listener_name: str | None = maybe(
-        "The listener that brokers use among themselves, which must be one of the listeners. Unset: the first, or the"
-        " first that speaks security.inter.broker.protocol."
+        "The listener for connections between brokers; must be one of the listeners. Unset: the first, or the first"
+        " with the protocol of security.inter.broker.protocol."
     )
     security_inter_broker_protocol: str = string(
         "PLAINTEXT",
-        "What brokers speak among themselves; not together with inter.broker.listener.name.",
+        "Security protocol between brokers. Cannot be combined with inter.broker.listener.name.",
         choices=PROTOCOLS,
     )
     controller_listener_names: tuple[str, ...] = strings(
         (),
-        "Listeners meant for a KRaft quorum. Ottla has none, so sockets of these names are not opened.",
+        "Listeners of a KRaft quorum. Ottla has no quorum, so sockets of these names are not opened.",
         importance=HIGH,
-        differs="Kafka demands one.",
+        differs="Kafka requires one.",
     )
 
-    # Who may do what
+    # Authorization
     authorizer_class_name: str = string(
         "",
-        "Judges what clients may do, by access control lists. Both of Kafka's names mean the same here. Empty: "
-        "everybody may do everything.",
+        "Authorizes clients by access control lists (ACLs). Both of Kafka's class names mean the same here. Empty: "
+        "no authorization, every client may do everything.",
         choices=("", "kafka.security.authorizer.AclAuthorizer", STANDARD_AUTHORIZER),
     )
     super_users: str | None = maybe("Users who may do everything, as User:name;User:name.")
-    allow_everyone_if_no_acl_found: bool = boolean(
-        False, "Whether everybody may do everything with what no access control list names."
-    )
+    allow_everyone_if_no_acl_found: bool = boolean(False, "Whether resources without ACLs are open to everyone.")
 
     # Delegation tokens
     delegation_token_secret_key: str | None = secret(
-        "The key that delegation tokens are signed with, the same on all brokers. Unset: there are no tokens.",
+        "The key that signs delegation tokens; must be the same on all brokers. Unset: tokens are disabled.",
         chain=(("delegation.token.master.key", 1),),
     )
-    delegation_token_master_key: str | None = secret("Kafka's old name of delegation.token.secret.key.")
-    delegation_token_max_lifetime_ms: int = long(7 * DAY_MS, "How long a token can be renewed at most.", least=1)
-    delegation_token_expiry_time_ms: int = long(DAY_MS, "How long a token holds until it has to be renewed.", least=1)
+    delegation_token_master_key: str | None = secret("The older name of delegation.token.secret.key.")
+    delegation_token_max_lifetime_ms: int = long(
+        7 * DAY_MS, "Maximum lifetime of a token; it cannot be renewed beyond this.", least=1
+    )
+    delegation_token_expiry_time_ms: int = long(DAY_MS, "How long a token is valid before it must be renewed.", least=1)
     delegation_token_expiry_check_interval_ms: int = long(
-        HOUR_MS, "How often tokens whose time is over are removed.", least=1, importance=LOW
+        HOUR_MS, "How often expired tokens are removed.", least=1, importance=LOW
     )
 
-    # The cluster it is a member of
+    # Cluster
     zookeeper_connect: str | None = maybe(
-        "Where ZooKeeper is: host:port[,host:port...][/path]. Unset: the broker is a cluster of its own.",
+        "ZooKeeper's address: host:port[,host:port...][/path]. Unset: the broker runs standalone.",
         importance=HIGH,
     )
     zookeeper_session_timeout_ms: int = integer(
-        18 * SECOND_MS, "How long a broker that is not heard of still counts as alive.", importance=HIGH
+        18 * SECOND_MS, "How long a broker without contact to ZooKeeper still counts as alive.", importance=HIGH
     )
     zookeeper_connection_timeout_ms: int = integer(
         None,
@@ -166,169 +166,173 @@ class BrokerConfig(SecurityConfig):
     )
     zookeeper_max_in_flight_requests: int = integer(
         100,
-        "Requests that may be on their way to ZooKeeper.",
+        "Maximum number of requests in flight to ZooKeeper.",
         least=1,
         most=200,
         importance=HIGH,
-        differs="Kafka's 10 takes twice the time for the start of a controller of many partitions.",
+        differs="With Kafka's 10, a controller with many partitions takes twice as long to start.",
     )
     zookeeper_set_acl: bool = boolean(
-        False, "Whether only the brokers may write the nodes that they make; needs credentials.", importance=HIGH
+        False, "Whether only the brokers may write the znodes that they create; needs credentials.", importance=HIGH
     )
     ottla_zookeeper_credentials: str | None = secret("user:password for ZooKeeper's digest authentication.")
-    zookeeper_ssl_client_enable: bool = boolean(False, "Whether to speak TLS with ZooKeeper.")
-    zookeeper_ssl_truststore_location: str | None = maybe("A PEM file with the authorities that sign its certificate.")
+    zookeeper_ssl_client_enable: bool = boolean(False, "Whether to connect to ZooKeeper with TLS.")
+    zookeeper_ssl_truststore_location: str | None = maybe("A PEM file with the CAs that sign ZooKeeper's certificate.")
     zookeeper_ssl_truststore_type: str | None = maybe(
-        "The kind of that file.", choices=("PEM",), idle="Files are in PEM."
+        "The type of the truststore.", choices=("PEM",), idle="The file must be PEM."
     )
     zookeeper_ssl_keystore_location: str | None = maybe("A PEM file with this broker's certificate and its key.")
-    zookeeper_ssl_keystore_password: str | None = secret("Opens the key.")
+    zookeeper_ssl_keystore_password: str | None = secret("Password of the key.")
     zookeeper_ssl_keystore_type: str | None = maybe(
-        "The kind of that file.", choices=("PEM",), idle="Files are in PEM."
+        "The type of the keystore.", choices=("PEM",), idle="The file must be PEM."
     )
     zookeeper_ssl_endpoint_identification_algorithm: str = string(
-        "HTTPS", "Empty: the name in the certificate may be another.", importance=LOW
+        "HTTPS", "HTTPS checks ZooKeeper's host name against its certificate; empty does not.", importance=LOW
     )
 
     # Connections
     socket_send_buffer_bytes: int = integer(
         300 * KB,
-        "SO_SNDBUF of client sockets; -1 leaves the system's.",
+        "SO_SNDBUF of client sockets; -1 keeps the operating system's default.",
         least=-1,
         importance=HIGH,
-        differs="Kafka's 100 kB wakes the broker three times as often in a large fetch: bench/README.md has figures.",
+        differs="With Kafka's 100 kB, a large fetch wakes the broker three times as often: see bench/README.md.",
     )
     socket_receive_buffer_bytes: int = integer(
         -1,
-        "SO_RCVBUF of client sockets; -1 leaves the system's.",
+        "SO_RCVBUF of client sockets; -1 keeps the operating system's default.",
         least=-1,
         importance=HIGH,
-        differs="Kafka's 100 kB turns off the system's own tuning, and batches of 128 kB never arrive whole.",
+        differs="Kafka's 100 kB disables the system's autotuning, and batches of 128 kB never arrive in one piece.",
     )
     socket_request_max_bytes: int = integer(
         100 * MB,
-        "Largest request; a longer one closes its connection. Without records 16 MiB is the most.",
+        "Largest request; a larger one closes its connection. Requests without records are limited to 16 MiB.",
         least=1,
         importance=HIGH,
     )
     queued_max_request_bytes: int = long(
         -1,
-        "Memory for requests that arrive in pieces, of all connections together. When it is used up, those who begin "
-        "with another request wait. -1: each connection is bounded by itself.",
+        "Memory for partly received requests, over all connections. When it is used up, connections that start another "
+        "request wait. -1: no common limit, each connection has its own.",
     )
-    socket_listen_backlog_size: int = integer(50, "Connections the system may hold before they are accepted.", least=1)
+    socket_listen_backlog_size: int = integer(50, "Length of the queue of connections not yet accepted.", least=1)
     connections_max_idle_ms: int = long(
-        10 * MINUTE_MS, "Close a connection that was silent for so long; negative never does."
+        10 * MINUTE_MS, "Close a connection that was idle for this long; negative: never."
     )
     max_connections: int = integer(
         INT_MAX,
-        "Connections open at once; more are closed as they come. Per listener: listener.name.NAME.max.connections.",
+        "Maximum open connections; further ones are closed. Per listener: listener.name.NAME.max.connections.",
         least=0,
         live=CLUSTER_WIDE,
     )
     max_connections_per_ip: int = integer(
-        INT_MAX, "Connections open at once from one address.", least=0, live=CLUSTER_WIDE
+        INT_MAX, "Maximum open connections from one IP address.", least=0, live=CLUSTER_WIDE
     )
     max_connections_per_ip_overrides: str = string(
-        "", "Other limits for some addresses, as host:count pairs.", live=CLUSTER_WIDE
+        "", "Different limits for some addresses, as host:count pairs.", live=CLUSTER_WIDE
     )
     max_connection_creation_rate: int = integer(
         INT_MAX,
-        "Connections a second that are accepted; more wait. Of single addresses see `ottla quotas`.",
+        "Connections accepted per second; further ones wait. For limits per IP address see `ottla quotas`.",
         least=1,
         live=CLUSTER_WIDE,
-        differs="Single listeners have no rates of their own.",
+        differs="There is no rate per listener.",
     )
     quota_window_num: int = integer(
-        11, "Samples that the rates of client quotas are measured over.", least=1, importance=LOW
+        11, "Number of samples over which client quota rates are measured.", least=1, importance=LOW
     )
-    quota_window_size_seconds: int = integer(1, "Length of a sample.", least=1, importance=LOW)
+    quota_window_size_seconds: int = integer(1, "Length of a sample in seconds.", least=1, importance=LOW)
     controller_quota_window_num: int = integer(
-        11, "The same for changes of topics: so many samples' worth may be used at once.", least=1, importance=LOW
+        11, "Number of samples for topic changes. A burst may use the quota of all of them.", least=1, importance=LOW
     )
-    controller_quota_window_size_seconds: int = integer(1, "Length of a sample.", least=1, importance=LOW)
+    controller_quota_window_size_seconds: int = integer(1, "Length of a sample in seconds.", least=1, importance=LOW)
     connection_failed_authentication_delay_ms: int = integer(
-        100, "How long a client whose login failed waits for its connection to be closed.", least=0, importance=LOW
+        100, "Delay before a connection is closed after failed authentication.", least=0, importance=LOW
     )
-    max_request_partition_size_limit: int = integer(2000, "Partitions in one DescribeTopicPartitions answer.", least=1)
-    fetch_max_bytes: int = integer(55 * MB, "Most bytes in one fetch answer, whatever the client asks for.", least=1024)
-    max_incremental_fetch_session_cache_slots: int = integer(1000, "Fetch sessions remembered at once.", least=0)
+    max_request_partition_size_limit: int = integer(
+        2000, "Partitions in one DescribeTopicPartitions response.", least=1
+    )
+    fetch_max_bytes: int = integer(
+        55 * MB, "Most bytes in one Fetch response, even if the client asks for more.", least=1024
+    )
+    max_incremental_fetch_session_cache_slots: int = integer(1000, "Maximum number of fetch sessions.", least=0)
 
     # Metrics
     ottla_metrics_listener: str = string(
         "127.0.0.1:auto",
-        "Where metrics, /health and /ready are served over HTTP: host:port, or off. Port auto is 9404, or any free one"
-        " when that is taken or the first of the listeners has any free port, too.",
+        "HTTP address of metrics, /health and /ready: host:port, or off. Port auto: 9404, or any free port if 9404 is"
+        " taken or the first listener has port 0.",
     )
     ottla_metrics_hosts: tuple[str, ...] = strings(
         (),
-        "Names under which the metrics may be asked for, besides addresses, localhost and the machine's own name; * for"
-        " any. It keeps web pages from reading them through a browser.",
+        "Host names accepted in metrics requests, besides IP addresses, localhost and the machine's own name; * for"
+        " any. This keeps web pages from reading the metrics through a browser.",
     )
     ottla_metrics_topics_max: int = integer(
-        5000, "Topics with series of their own in the metrics; 0 for none.", least=0
+        5000, "Maximum number of topics with their own series in the metrics; 0 for none.", least=0
     )
     ottla_metrics_partitions_max: int = integer(
-        5000, "Partitions with series of their own in the metrics; 0 for none.", least=0
+        5000, "Maximum number of partitions with their own series in the metrics; 0 for none.", least=0
     )
     ottla_metrics_groups_max: int = integer(
-        5000, "Committed offsets of groups that are shown in the metrics; 0 for none.", least=0
+        5000, "Maximum number of committed offsets of groups in the metrics; 0 for none.", least=0
     )
     ottla_metrics_clients_max: int = integer(
-        5000, "Series of clients' own metrics that are kept and shown; 0 for none.", least=0
+        5000, "Maximum number of series pushed by clients that are kept and shown; 0 for none.", least=0
     )
     ottla_client_metrics: str = string(
         "subscribed",
-        "When clients are told that they may push their metrics (KIP-714): while there is a subscription (subscribed),"
-        " also before there is one (always), or not at all (off). A client is told when it connects.",
+        "When the broker offers clients to push their metrics (KIP-714): while a subscription exists (subscribed),"
+        " always, or never (off). A client learns it when it connects.",
         choices=("subscribed", "always", "off"),
     )
-    telemetry_max_bytes: int = integer(MB, "Largest push of a client's metrics.", least=1)
+    telemetry_max_bytes: int = integer(MB, "Maximum size of a client's metrics push.", least=1)
 
     # Topics
-    num_partitions: int = integer(1, "Partitions of a topic created without a number.", least=1)
-    default_replication_factor: int = integer(1, "Replicas of a topic created without a number.", least=1)
-    auto_create_topics_enable: bool = boolean(True, "Create a topic that is asked for and missing.", importance=HIGH)
+    num_partitions: int = integer(1, "Partitions of a new topic, if the request does not say.", least=1)
+    default_replication_factor: int = integer(1, "Replicas of a new topic, if the request does not say.", least=1)
+    auto_create_topics_enable: bool = boolean(True, "Create missing topics when clients use them.", importance=HIGH)
     delete_topic_enable: bool = boolean(True, "Whether topics may be deleted.", importance=HIGH)
     min_insync_replicas: int = integer(
         1,
-        "Fewest in-sync replicas that may accept acks=all.",
+        "Minimum number of in-sync replicas for a write with acks=all.",
         least=1,
         live=CLUSTER_WIDE,
         importance=HIGH,
     )
     unclean_leader_election_enable: bool = boolean(
         False,
-        "Let a replica that may lack acknowledged records lead when no other is left.",
+        "Allow a replica that is not in sync to become leader if no other is left. Acknowledged records may be lost.",
         live=CLUSTER_WIDE,
         importance=HIGH,
     )
 
-    # The controller of a cluster
+    # Controller
     auto_leader_rebalance_enable: bool = boolean(
         True,
-        "In a cluster: give leadership back to the first replica of a partition when it is in sync.",
+        "In a cluster: move leadership back to a partition's preferred (first) replica when it is in sync.",
         importance=HIGH,
     )
     leader_imbalance_per_broker_percentage: int = integer(
-        10, "Share of a broker's preferred partitions that others may lead before it gets them back.", importance=HIGH
+        10, "Percentage of a broker's preferred partitions that others may lead before leaders move.", importance=HIGH
     )
     leader_imbalance_check_interval_seconds: int = long(
-        300, "Seconds between two looks at who leads what.", least=1, importance=HIGH
+        300, "Seconds between two checks of the leader imbalance.", least=1, importance=HIGH
     )
-    controlled_shutdown_enable: bool = boolean(True, "In a cluster: hand over what is led here before stopping.")
-    controlled_shutdown_max_retries: int = integer(3, "How often to ask the controller again to take over.")
-    controlled_shutdown_retry_backoff_ms: int = long(5000, "Wait before asking it again.", least=0)
+    controlled_shutdown_enable: bool = boolean(True, "In a cluster: hand over leadership before stopping.")
+    controlled_shutdown_max_retries: int = integer(3, "How often to retry the request to the controller.")
+    controlled_shutdown_retry_backoff_ms: int = long(5000, "Delay before such a retry.", least=0)
     inter_broker_protocol_version: str = string(
         "3.9-IV0",
-        "The release of Kafka whose requests brokers send each other: that of the oldest in a mixed cluster.",
-        differs="Any number of a release will do, with or without -IV.",
+        "Kafka version of the requests between brokers: in a mixed cluster, that of the oldest broker.",
+        differs="Any release number is accepted, with or without -IV.",
     )
 
-    # Where logs live
+    # Log folders
     log_dirs: tuple[str, ...] = strings(
         None,
-        "Folders that hold the partitions; a new one goes where the fewest are.",
+        "Folders that hold the partitions. A new partition goes to the folder with the fewest.",
         importance=HIGH,
         chain=(("log.dir", 1),),
     )
@@ -336,10 +340,10 @@ class BrokerConfig(SecurityConfig):
         ("~/.local/share/ottla",),
         "The older name of log.dirs.",
         importance=HIGH,
-        differs="Kafka's is under /tmp, where data does not last.",
+        differs="Kafka's default is under /tmp, where data may be deleted.",
     )
     num_recovery_threads_per_data_dir: int = integer(
-        2, "Threads that check the logs of a folder after a crash.", least=1, live=CLUSTER_WIDE, importance=HIGH
+        2, "Threads per folder that recover logs after a crash.", least=1, live=CLUSTER_WIDE, importance=HIGH
     )
 
     # Segments
@@ -349,7 +353,7 @@ class BrokerConfig(SecurityConfig):
         least=14,
         live=CLUSTER_WIDE,
         importance=HIGH,
-        differs="Kafka 4 wants at least 1 MiB; 3.9 took 14 bytes, and so do we.",
+        differs="Kafka 4 requires at least 1 MiB; Ottla accepts 14 bytes, as Kafka 3.9 did.",
     )
     log_roll_ms: int = long(
         None,
@@ -368,7 +372,7 @@ class BrokerConfig(SecurityConfig):
     )
     log_roll_jitter_hours: int = integer(0, "The same in hours.", least=0, importance=HIGH)
     log_index_size_max_bytes: int = integer(
-        10 * MB, "Largest index of a segment; a full one rolls.", least=4, live=CLUSTER_WIDE
+        10 * MB, "Maximum size of a segment's index; a full index rolls the segment.", least=4, live=CLUSTER_WIDE
     )
     log_index_interval_bytes: int = integer(
         4 * KB, "Bytes of log between two index entries.", least=0, live=CLUSTER_WIDE
@@ -391,16 +395,16 @@ class BrokerConfig(SecurityConfig):
         live=CLUSTER_WIDE,
         importance=HIGH,
     )
-    log_retention_check_interval_ms: int = long(5 * MINUTE_MS, "How often retention looks.", least=1)
+    log_retention_check_interval_ms: int = long(5 * MINUTE_MS, "How often retention is checked.", least=1)
     log_cleanup_policy: tuple[str, ...] = strings(
         ("delete",),
-        "What happens to old segments: delete, compact (keep the last value of each key), both, or (empty) nothing.",
+        "What happens to old segments: delete, compact (keep the last value of each key), both, or nothing (empty).",
         choices=("compact", "delete"),
         live=CLUSTER_WIDE,
     )
     log_segment_delete_delay_ms: int = long(
         MINUTE_MS,
-        "How long a deleted segment's files stay, renamed, for readers that still hold them.",
+        "How long the files of a deleted segment are kept, renamed, for readers that still use them.",
         least=0,
         live=CLUSTER_WIDE,
         importance=HIGH,
@@ -412,61 +416,67 @@ class BrokerConfig(SecurityConfig):
     )
     log_flush_interval_ms: int = long(
         None,
-        "Flush a partition to disk when it has waited this long.",
+        "Flush a partition to disk when its oldest unflushed record has waited this long.",
         live=CLUSTER_WIDE,
         importance=HIGH,
         chain=(("log.flush.scheduler.interval.ms", 1),),
     )
-    log_flush_scheduler_interval_ms: int = long(LONG_MAX, "How often to look for partitions to flush.", importance=HIGH)
+    log_flush_scheduler_interval_ms: int = long(
+        LONG_MAX, "How often to check for partitions to flush.", importance=HIGH
+    )
     log_flush_offset_checkpoint_interval_ms: int = integer(
-        MINUTE_MS, "How often recovery points are written down.", least=0, importance=HIGH
+        MINUTE_MS, "How often recovery points are saved.", least=0, importance=HIGH
     )
     log_flush_start_offset_checkpoint_interval_ms: int = integer(
-        MINUTE_MS, "How often log start offsets are written down.", least=0, importance=HIGH
+        MINUTE_MS, "How often log start offsets are saved.", least=0, importance=HIGH
     )
     replica_high_watermark_checkpoint_interval_ms: int = long(
-        5 * SECOND_MS, "How often high watermarks are written down.", importance=HIGH
+        5 * SECOND_MS, "How often high watermarks are saved.", importance=HIGH
     )
 
-    # Copies on other brokers
+    # Replication
     replica_lag_time_max_ms: int = long(
-        30 * SECOND_MS, "A follower that has not had everything for so long is no longer in sync.", importance=HIGH
+        30 * SECOND_MS, "A follower that has not caught up for this long leaves the ISR.", importance=HIGH
     )
     num_replica_fetchers: int = integer(
         1,
-        "Fetches that run at once to each broker that leads partitions of ours.",
+        "Concurrent fetchers to each leader broker.",
         least=1,
         live=CLUSTER_WIDE,
         importance=HIGH,
     )
     replica_fetch_max_bytes: int = integer(
-        MB, "Most bytes a follower asks for of one partition; a larger batch comes whole.", least=0
+        MB, "Most bytes per partition that a follower requests; a larger batch is sent whole.", least=0
     )
-    replica_fetch_response_max_bytes: int = integer(10 * MB, "Most bytes a follower asks for at once.", least=0)
-    replica_fetch_min_bytes: int = integer(1, "Fewest bytes for which a leader answers a follower.", importance=HIGH)
-    replica_fetch_wait_max_ms: int = integer(500, "How long a leader lets a follower wait for them.", importance=HIGH)
-    replica_fetch_backoff_ms: int = integer(SECOND_MS, "Pause of a partition that could not be fetched.", least=0)
+    replica_fetch_response_max_bytes: int = integer(
+        10 * MB, "Most bytes that a follower requests in one fetch.", least=0
+    )
+    replica_fetch_min_bytes: int = integer(1, "Fewest bytes of a response to a follower.", importance=HIGH)
+    replica_fetch_wait_max_ms: int = integer(500, "How long a leader waits for that many bytes.", importance=HIGH)
+    replica_fetch_backoff_ms: int = integer(
+        SECOND_MS, "Delay before a partition is fetched again after an error.", least=0
+    )
     replica_socket_timeout_ms: int = integer(
-        30 * SECOND_MS, "How long a follower waits for an answer before it dials again.", importance=HIGH
+        30 * SECOND_MS, "How long a follower waits for a response before it reconnects.", importance=HIGH
     )
     replica_selector_class: str | None = maybe(
-        "Whom a consumer is sent to. org.apache.kafka.common.replica.RackAwareReplicaSelector sends it to an in-sync "
-        "replica in its rack; without one, everybody reads from the leader.",
+        "Replica that consumers read from. org.apache.kafka.common.replica.RackAwareReplicaSelector prefers an in-sync "
+        "replica in the consumer's rack. Unset: the leader.",
         choices=SELECTORS,
         differs="Other classes cannot be loaded.",
     )
     leader_replication_throttled_rate: int = long(
-        LONG_MAX, "Bytes a second that throttled followers get from here.", least=0, live=CLUSTER_WIDE
+        LONG_MAX, "Bytes per second that this leader sends to throttled followers.", least=0, live=CLUSTER_WIDE
     )
     follower_replication_throttled_rate: int = long(
-        LONG_MAX, "Bytes a second that this broker fetches of throttled partitions.", least=0, live=CLUSTER_WIDE
+        LONG_MAX, "Bytes per second that this broker fetches of throttled partitions.", least=0, live=CLUSTER_WIDE
     )
-    replication_quota_window_num: int = integer(11, "Samples that these rates are measured over.", least=1)
-    replication_quota_window_size_seconds: int = integer(1, "Length of a sample.", least=1)
+    replication_quota_window_num: int = integer(11, "Number of samples over which these rates are measured.", least=1)
+    replication_quota_window_size_seconds: int = integer(1, "Length of a sample in seconds.", least=1)
 
     # Compaction
     log_cleaner_enable: bool = boolean(True, "Whether compaction runs at all.")
-    log_cleaner_threads: int = integer(1, "Partitions compacted at once.", least=0, live=CLUSTER_WIDE)
+    log_cleaner_threads: int = integer(1, "Maximum number of concurrent compactions.", least=0, live=CLUSTER_WIDE)
     log_cleaner_backoff_ms: int = long(
         15 * SECOND_MS, "Pause when there is nothing to compact.", least=0, live=CLUSTER_WIDE
     )
@@ -474,103 +484,104 @@ class BrokerConfig(SecurityConfig):
     log_cleaner_io_buffer_size: int = integer(512 * KB, "Bytes read at once by compaction.", least=0, live=CLUSTER_WIDE)
     log_cleaner_io_buffer_load_factor: float = double(0.9, "How full the memory for keys may get.", live=CLUSTER_WIDE)
     log_cleaner_io_max_bytes_per_second: float = double(
-        DOUBLE_MAX, "Bytes a second compaction may read and write.", live=CLUSTER_WIDE
+        DOUBLE_MAX, "Bytes per second that compaction may read and write.", live=CLUSTER_WIDE
     )
     log_cleaner_min_cleanable_ratio: float = double(
         0.5,
-        "Compact when at least this part of a partition has not been compacted yet.",
+        "Compact a partition when at least this fraction of it has not been compacted yet.",
         least=0,
         most=1,
         live=CLUSTER_WIDE,
     )
     log_cleaner_min_compaction_lag_ms: int = long(
-        0, "Leave records younger than this alone.", least=0, live=CLUSTER_WIDE
+        0, "Do not compact records younger than this.", least=0, live=CLUSTER_WIDE
     )
     log_cleaner_max_compaction_lag_ms: int = long(
-        LONG_MAX, "Compact a record before it gets older than this, whatever the ratio.", least=1, live=CLUSTER_WIDE
+        LONG_MAX, "Compact records before they get older than this, at any dirty ratio.", least=1, live=CLUSTER_WIDE
     )
     log_cleaner_delete_retention_ms: int = long(
-        DAY_MS, "How long tombstones and transaction markers stay after compaction.", least=0, live=CLUSTER_WIDE
+        DAY_MS, "How long tombstones and transaction markers are kept after compaction.", least=0, live=CLUSTER_WIDE
     )
 
     # Records
     message_max_bytes: int = integer(
-        MB + 12, "Largest record batch, as it arrives (compressed or not).", least=0, live=CLUSTER_WIDE, importance=HIGH
+        MB + 12, "Largest record batch, as sent (compressed or not).", least=0, live=CLUSTER_WIDE, importance=HIGH
     )
     compression_type: str = string(
         "producer",
-        "Codec of stored batches; `producer` keeps what the client chose.",
+        "Codec of stored batches; `producer` keeps the producer's codec.",
         choices=CODECS,
         live=CLUSTER_WIDE,
         importance=HIGH,
     )
     compression_gzip_level: int = integer(
-        -1, "Level when the broker compresses with gzip.", least=1, most=9, also=-1, live=CLUSTER_WIDE
+        -1, "gzip level if the broker compresses.", least=1, most=9, also=-1, live=CLUSTER_WIDE
     )
-    compression_lz4_level: int = integer(
-        9, "Level when the broker compresses with lz4.", least=1, most=17, live=CLUSTER_WIDE
-    )
+    compression_lz4_level: int = integer(9, "lz4 level if the broker compresses.", least=1, most=17, live=CLUSTER_WIDE)
     compression_zstd_level: int = integer(
-        3, "Level when the broker compresses with zstd.", least=-131072, most=22, live=CLUSTER_WIDE
+        3, "zstd level if the broker compresses.", least=-131072, most=22, live=CLUSTER_WIDE
     )
     log_message_timestamp_type: str = string(
         "CreateTime",
-        "Whose clock stamps records: the producer's (CreateTime) or the broker's (LogAppendTime).",
+        "Whose clock sets record timestamps: the producer's (CreateTime) or the broker's (LogAppendTime).",
         choices=("CreateTime", "LogAppendTime"),
         live=CLUSTER_WIDE,
     )
     log_message_timestamp_before_max_ms: int = long(
-        LONG_MAX, "Refuse records stamped further than this before the broker's clock.", least=0, live=CLUSTER_WIDE
+        LONG_MAX,
+        "Refuse records whose timestamp is more than this before the broker's time.",
+        least=0,
+        live=CLUSTER_WIDE,
     )
     log_message_timestamp_after_max_ms: int = long(
-        HOUR_MS, "Refuse records stamped further than this after the broker's clock.", least=0, live=CLUSTER_WIDE
+        HOUR_MS, "Refuse records whose timestamp is more than this after the broker's time.", least=0, live=CLUSTER_WIDE
     )
     log_message_timestamp_difference_max_ms: int = long(
-        LONG_MAX, "The older name of both limits above; they win when set.", least=0, live=CLUSTER_WIDE
+        LONG_MAX, "The older name of both limits above, which win if they are set.", least=0, live=CLUSTER_WIDE
     )
     log_message_format_version: str = string(
         "3.0-IV1",
         "Store records in the format of this Kafka version: before 0.10 magic 0, before 0.11 magic 1, else 2.",
     )
     log_message_downconversion_enable: bool = boolean(
-        True, "Convert records for clients that ask for an older format.", live=CLUSTER_WIDE, importance=LOW
+        True, "Convert records for clients that need an older format.", live=CLUSTER_WIDE, importance=LOW
     )
 
     # Transactions
     transaction_max_timeout_ms: int = integer(
         15 * MINUTE_MS,
-        "Longest time that a producer may ask for its transactions to stay open.",
+        "Longest transaction timeout that a producer may request.",
         least=1,
         importance=HIGH,
     )
     transactional_id_expiration_ms: int = integer(
-        7 * 24 * HOUR_MS, "Forget a transactional id that was not used for so long.", least=1, importance=HIGH
+        7 * 24 * HOUR_MS, "Remove a transactional id that was not used for this long.", least=1, importance=HIGH
     )
     transaction_two_phase_commit_enable: bool = boolean(
         False,
-        "Let producers ask for transactions that never time out, because a coordinator outside of Kafka ends them.",
+        "Allow transactions without a timeout, which an external coordinator ends (two-phase commit).",
         importance=LOW,
     )
     transaction_partition_verification_enable: bool = boolean(
         True,
-        "Before the first record of a transaction in a partition, ask the coordinator whether it is part of it.",
+        "Before the first write of a transaction to a partition, verify with the coordinator that it is part of it.",
         live=CLUSTER_WIDE,
         importance=LOW,
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = integer(
-        10_000, "How often to look for transactions that were left open.", least=1, importance=LOW
+        10_000, "How often to check for transactions that timed out.", least=1, importance=LOW
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
-        HOUR_MS, "How often to look for transactional ids that were not used.", least=1, importance=LOW
+        HOUR_MS, "How often to check for expired transactional ids.", least=1, importance=LOW
     )
     transaction_state_log_min_isr: int = integer(
         2,
-        "What min.insync.replicas is for __transaction_state when a cluster makes it; no more than its replicas.",
+        "min.insync.replicas of __transaction_state when a cluster creates it; at most its replication factor.",
         least=1,
         importance=HIGH,
     )
     transaction_state_log_num_partitions: int = integer(
-        50, "Partitions of __transaction_state; fixed when it is made.", least=1, importance=HIGH
+        50, "Partitions of __transaction_state; fixed when it is created.", least=1, importance=HIGH
     )
     transaction_state_log_replication_factor: int = short(
         3, "Replicas of __transaction_state; fewer while there are fewer brokers.", least=1, importance=HIGH
@@ -581,25 +592,25 @@ class BrokerConfig(SecurityConfig):
 
     # Idempotent producers
     producer_id_expiration_ms: int = integer(
-        DAY_MS, "Forget a producer that has been silent for so long.", least=1, live=CLUSTER_WIDE, importance=LOW
+        DAY_MS, "Forget a producer that was idle for this long.", least=1, live=CLUSTER_WIDE, importance=LOW
     )
 
-    # Groups and what they commit
+    # Groups and committed offsets
     group_min_session_timeout_ms: int = integer(
-        6 * SECOND_MS, "Shortest session that a member of a classic group may ask for."
+        6 * SECOND_MS, "Shortest session timeout that a member of a classic group may request."
     )
-    group_max_session_timeout_ms: int = integer(30 * MINUTE_MS, "Longest session that it may ask for.")
+    group_max_session_timeout_ms: int = integer(30 * MINUTE_MS, "Longest session timeout that it may request.")
     group_initial_rebalance_delay_ms: int = integer(
-        3 * SECOND_MS, "How long the first members of a classic group wait for more; each newcomer prolongs it."
+        3 * SECOND_MS, "How long the first members of a classic group wait for more; each new member extends it."
     )
-    group_max_size: int = integer(INT_MAX, "Most members of a classic group.", least=1)
+    group_max_size: int = integer(INT_MAX, "Maximum number of members of a classic group.", least=1)
     group_coordinator_rebalance_protocols: tuple[str, ...] = strings(
         ("classic", "consumer", "streams"),
-        "Protocols that groups may use. Of streams and share groups there are none yet.",
+        "Protocols that groups may use. Streams and share groups are not implemented yet.",
         choices=("consumer", "classic", "share", "streams"),
     )
     group_consumer_session_timeout_ms: int = integer(
-        45 * SECOND_MS, "How long a member of a consumer group may be silent.", least=1
+        45 * SECOND_MS, "Session timeout of members of consumer groups.", least=1
     )
     group_consumer_min_session_timeout_ms: int = integer(
         45 * SECOND_MS, "Least that a group may set as its consumer.session.timeout.ms.", least=1
@@ -608,7 +619,7 @@ class BrokerConfig(SecurityConfig):
         60 * SECOND_MS, "Most that a group may set as its consumer.session.timeout.ms.", least=1
     )
     group_consumer_heartbeat_interval_ms: int = integer(
-        5 * SECOND_MS, "How often members of a consumer group are to report.", least=1
+        5 * SECOND_MS, "Heartbeat interval of members of consumer groups.", least=1
     )
     group_consumer_min_heartbeat_interval_ms: int = integer(
         5 * SECOND_MS, "Least that a group may set as its consumer.heartbeat.interval.ms.", least=1
@@ -618,7 +629,7 @@ class BrokerConfig(SecurityConfig):
     )
     group_consumer_assignment_interval_ms: int = integer(
         SECOND_MS,
-        "A consumer group is not assigned anew before that; 0 assigns at every change.",
+        "Least time between two assignments of a consumer group; 0: assign at every change.",
         least=0,
         live=CLUSTER_WIDE,
     )
@@ -628,54 +639,52 @@ class BrokerConfig(SecurityConfig):
     group_consumer_max_assignment_interval_ms: int = integer(
         15 * SECOND_MS, "Most that a group may set as its consumer.assignment.interval.ms.", least=0
     )
-    group_consumer_max_size: int = integer(INT_MAX, "Most members of a consumer group.", least=1)
+    group_consumer_max_size: int = integer(INT_MAX, "Maximum number of members of a consumer group.", least=1)
     group_consumer_assignors: tuple[str, ...] = strings(
         ("uniform", "range"),
-        "Assignors that members of consumer groups may name; the first is for those who name none.",
+        "Assignors that members of consumer groups may choose; the first is the default.",
         choices=("uniform", "range"),
     )
     group_consumer_migration_policy: str = string(
         "bidirectional",
-        "Whether classic groups may become consumer groups (upgrade), the other way round (downgrade), both"
-        " (bidirectional) or neither (disabled) while they have members.",
+        "Whether groups with members may change from classic to consumer (upgrade), from consumer to classic"
+        " (downgrade), both (bidirectional) or neither (disabled).",
     )
     group_consumer_regex_refresh_interval_ms: int = integer(
-        10 * MINUTE_MS, "How often regular expressions are looked up again without a reason.", least=10 * SECOND_MS
+        10 * MINUTE_MS, "How often subscribed regular expressions are resolved again.", least=10 * SECOND_MS
     )
-    offset_metadata_max_bytes: int = integer(
-        4 * KB, "Longest text that may be committed beside an offset.", importance=HIGH
-    )
+    offset_metadata_max_bytes: int = integer(4 * KB, "Longest metadata text of a committed offset.", importance=HIGH)
     offsets_commit_timeout_ms: int = integer(
         5 * SECOND_MS,
-        "How long a client of a group waits until what was decided is on all replicas that are in sync.",
+        "How long a group request waits until its records are on all in-sync replicas.",
         least=1,
         importance=HIGH,
     )
     offsets_retention_minutes: int = integer(
         7 * 24 * 60,
-        "How long offsets are kept after their group has lost its last member or, without members, after the commit.",
+        "How long offsets are kept after the last member left or, in a group without members, after the commit.",
         least=1,
         importance=HIGH,
     )
     offsets_retention_check_interval_ms: int = long(
-        10 * MINUTE_MS, "How often to look for offsets that have expired.", least=1, importance=HIGH
+        10 * MINUTE_MS, "How often to check for expired offsets.", least=1, importance=HIGH
     )
     offsets_topic_num_partitions: int = integer(
-        50, "Partitions of __consumer_offsets when it is made.", least=1, importance=HIGH
+        50, "Partitions of __consumer_offsets when it is created.", least=1, importance=HIGH
     )
     offsets_topic_replication_factor: int = short(
         3,
-        "Replicas of __consumer_offsets when it is made; fewer while there are fewer brokers.",
+        "Replicas of __consumer_offsets when it is created; fewer while there are fewer brokers.",
         least=1,
         importance=HIGH,
     )
     offsets_topic_segment_bytes: int = integer(
-        100 * MB, "Segment size of __consumer_offsets when it is made.", least=1, importance=HIGH
+        100 * MB, "Segment size of __consumer_offsets when it is created.", least=1, importance=HIGH
     )
 
     @property
     def node_id_given(self) -> bool:
-        """Whether a node id was given; otherwise the one in `meta.properties` wins."""
+        """Whether a node id was given; otherwise the one in `meta.properties` is used."""
         return "node.id" in self.given or self.given.get("broker.id", GENERATED) != GENERATED
 
     def settle(self, name: str, text: str) -> None:
@@ -686,7 +695,7 @@ class BrokerConfig(SecurityConfig):
     def overlay(self, pairs: Mapping[str, str]) -> BrokerConfig:
         """This configuration with some options changed at runtime."""
         names = {listener.name for listener in self.opened}
-        # What was set for a listener that is not there any more must not keep the broker from starting.
+        # Options of a removed listener must not keep the broker from starting.
         kept = {name: text for name, text in pairs.items() if listener_of(name) in (None, *names)}
         return load({**self.given, **kept}) if kept else self
 
@@ -697,7 +706,7 @@ _CHAINED = tuple(row for row in OPTIONS.values() if row.chain)
 
 
 def load(pairs: Mapping[str, str]) -> BrokerConfig:
-    """A configuration from options by name. ConfigError names all that is unknown, malformed or impossible."""
+    """A configuration from options by name. ConfigError lists all unknown, malformed and invalid options."""
     values: dict[str, Value] = _DEFAULTS.copy()
     foreign: dict[str, str] = {}
     refusals = Refusals()
@@ -706,7 +715,7 @@ def load(pairs: Mapping[str, str]) -> BrokerConfig:
         if row is None:
             foreign[name] = text
             continue
-        with refusals:  # its default stands in for what cannot be read, so that the others can be checked, too
+        with refusals:  # on error the default is used, so that the other options can be checked, too
             values[row.attribute] = row.parse(text)
     _resolve(values)
     _check(values, pairs, refusals)
@@ -719,7 +728,7 @@ def load(pairs: Mapping[str, str]) -> BrokerConfig:
                 if not is_for_listener(name, text, listeners):
                     strange[name] = text
     if strange:
-        from ottla.config.others import screen  # a long table; most starts need none of it
+        from ottla.config.others import screen  # a long table that most starts do not need
 
         extra["notices"] = screen(strange, refusals)
     with refusals:
@@ -732,7 +741,7 @@ def load(pairs: Mapping[str, str]) -> BrokerConfig:
 
 
 def _resolve(values: dict[str, Value]) -> None:
-    """Fill options that were not set from their chain, in the unit of the first name."""
+    """Fill options that were not set from their chain, converted to the unit of the first name."""
     for row in _CHAINED:
         for name, factor in row.chain:
             if values[row.attribute] is None:
@@ -745,7 +754,7 @@ def _resolve(values: dict[str, Value]) -> None:
 
 
 def _check(values: Mapping[str, Value], pairs: Mapping[str, str], refusals: Refusals) -> None:
-    """Rules of Kafka's KafkaConfig that concern more than the bounds of one option."""
+    """Checks of Kafka's KafkaConfig beyond the bounds of single options."""
     retention, roll, jitter = (_number(values[f"log_{name}_ms"]) for name in ("retention", "roll", "roll_jitter"))
     if retention < -1 or retention == 0:
         refusals.add("log.retention.ms must be unlimited (-1) or, equal or greater than 1")
@@ -760,15 +769,15 @@ def _check(values: Mapping[str, Value], pairs: Mapping[str, str], refusals: Refu
             refusals.add(f"max.connections.per.ip.overrides: {pair.strip()} is not host:count")
     release = str(values["inter_broker_protocol_version"])
     if not all(part.isdecimal() and len(part) < 5 for part in release.partition("-IV")[0].split(".")):
-        refusals.add(f"inter.broker.protocol.version: {release} is not a release of Kafka")
+        refusals.add(f"inter.broker.protocol.version: {release} is not a Kafka release")
     with refusals:
         metrics_address(str(values["ottla_metrics_listener"]))
     _check_groups(values, refusals)
     roles = values["process_roles"]
     if isinstance(roles, tuple) and "broker" not in roles:
-        refusals.add("process.roles must include broker: Ottla has no process that is a controller only.")
+        refusals.add("process.roles must include broker: Ottla has no controller-only process.")
     if pairs.get("broker.id", GENERATED) not in (GENERATED, pairs.get("node.id", pairs.get("broker.id"))):
-        refusals.add("node.id and broker.id are the same thing under two names and must agree")
+        refusals.add("node.id and broker.id are two names of the same option and must have the same value")
 
 
 def _check_groups(values: Mapping[str, Value], refusals: Refusals) -> None:

@@ -24,10 +24,10 @@ PARAMETERS: Final = (
 
 
 class ClientMetricsConfig(Table):
-    metrics: tuple[str, ...] = strings((), "Prefixes of the names of metrics to push; * for all of them.")
+    metrics: tuple[str, ...] = strings((), "Name prefixes of the metrics to push; * for all.")
     interval_ms: int = integer(300_000, "How often a client pushes.")
     match: tuple[str, ...] = strings(
-        (), f"Which clients are meant: name=pattern pairs, of {', '.join(PARAMETERS)}. Without any: all."
+        (), f"Which clients it applies to: name=pattern pairs, with names of {', '.join(PARAMETERS)}. Empty: all."
     )
 
 
@@ -35,11 +35,11 @@ OPTIONS: dict[str, Option] = rows(ClientMetricsConfig)
 
 
 class UnknownError(ConfigError):
-    """An unknown option, or a number out of its bounds: Kafka answers these with INVALID_REQUEST."""
+    """An unknown option, or a number out of bounds: Kafka answers these with INVALID_REQUEST."""
 
 
 def client_metrics_config(pairs: Mapping[str, str]) -> ClientMetricsConfig:
-    """The configuration. ConfigError names what is unknown, malformed or impossible."""
+    """The configuration. ConfigError names the unknown, malformed or invalid option."""
     values: dict[str, Value] = {row.attribute: row.default for row in OPTIONS.values()}
     for name, text in pairs.items():
         row = OPTIONS.get(name)

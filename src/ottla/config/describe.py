@@ -1,7 +1,7 @@
-"""The value of each option and its source, as in DescribeConfigs. Derived from the rows; knows no single option.
+"""The value of each option and its source, as in DescribeConfigs. Generic: works on the rows only.
 
-An option is looked up in layers. The first layer that has it wins, and the values of the others are its synonyms. In
-one layer an older name counts if the newer one is not set (`log.retention.hours` for `log.retention.ms`).
+An option is looked up in layers. The first layer that has it wins, and the values of the others are its synonyms.
+Within a layer, an older name counts if the newer one is not set (`log.retention.hours` for `log.retention.ms`).
 
     topic or group → this broker, set while running → every broker, set while running → the broker's file → default
 """
@@ -36,7 +36,7 @@ from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-# The numbers of the protocol.
+# ConfigSource numbers of the protocol.
 TOPIC, THIS_BROKER, EVERY_BROKER, STATIC, DEFAULT, CLIENT_METRICS, GROUP = 1, 2, 3, 4, 5, 7, 8
 TYPES = {BOOLEAN: 1, STRING: 2, INT: 3, SHORT: 4, LONG: 5, DOUBLE: 6, LIST: 7, CLASS: 8, PASSWORD: 9}
 
@@ -70,7 +70,7 @@ class Layers(NamedTuple):
 def describe_topic(
     layers: Layers, overrides: Mapping[str, str], names: Iterable[str] | None = None
 ) -> list[ConfigEntry]:
-    """The options of a topic, or those asked for; names that are no options are left out."""
+    """The options of a topic, or the named ones; unknown names are left out."""
     config = topic_config(layers.config, overrides)
     entries = []
     for name in _select(names, TOPIC_OPTIONS):
@@ -86,7 +86,7 @@ def describe_topic(
 def describe_group(
     layers: Layers, overrides: Mapping[str, str], names: Iterable[str] | None = None
 ) -> list[ConfigEntry]:
-    """The options of a group, or those asked for."""
+    """The options of a group, or the named ones."""
     entries = []
     for name in _select(names, GROUP_OPTIONS):
         synonyms = [Synonym(name, overrides[name], GROUP)] if name in overrides else []
@@ -96,7 +96,7 @@ def describe_group(
 
 
 def describe_client_metrics(overrides: Mapping[str, str], names: Iterable[str] | None = None) -> list[ConfigEntry]:
-    """The options of a subscription to clients' metrics, or those asked for."""
+    """The options of a client metrics subscription, or the named ones."""
     entries = []
     for name in _select(names, CLIENT_METRICS_OPTIONS):
         row = CLIENT_METRICS_OPTIONS[name]
@@ -107,7 +107,7 @@ def describe_client_metrics(overrides: Mapping[str, str], names: Iterable[str] |
 
 
 def describe_broker(layers: Layers, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-    """The options of a broker, those without effect included, or those asked for."""
+    """The options of a broker, including those without effect, or the named ones."""
     from ottla.config.others import OTHERS
 
     others = {name: other.row for name, other in OTHERS.items() if not other.refused}
@@ -119,7 +119,7 @@ def describe_broker(layers: Layers, names: Iterable[str] | None = None) -> list[
             continue
         row = BROKER_OPTIONS.get(name) or others[name]
         synonyms = _broker_synonyms(layers, row)
-        # The value under its own name only: an option that takes its value from another has none itself.
+        # Only the value under its own name: an option that takes its value from another has none itself.
         own = next((synonym for synonym in synonyms if synonym.name == name), Synonym(name, None, DEFAULT))
         source = synonyms[0].source if synonyms else DEFAULT
         entries.append(ConfigEntry(row, own.value, source, row.live == READ_ONLY, synonyms))
@@ -127,10 +127,12 @@ def describe_broker(layers: Layers, names: Iterable[str] | None = None) -> list[
 
 
 def _describe_for_listener(layers: Layers, name: str) -> ConfigEntry:
-    """An option that is set for one listener. Its value goes before that for all, which is its synonym."""
+    """An option that is set for one listener. It overrides the value for all listeners, which is its synonym."""
     base = name.removeprefix(PREFIX).partition(".")[2]
     known = BROKER_OPTIONS.get(base)
-    row = Option(PASSWORD if known is None else known.kind, None, "")  # a login has passwords in it
+    row = Option(
+        PASSWORD if known is None else known.kind, None, ""
+    )  # unknown ones are JAAS configs, which contain passwords
     row.name = row.attribute = name
     given = ((layers.own, THIS_BROKER), (layers.every, EVERY_BROKER), (layers.static.given, STATIC))
     synonyms = [
@@ -167,7 +169,7 @@ def _broker_synonyms(layers: Layers, row: Option) -> list[Synonym]:
     return synonyms + _default_synonyms(row)
 
 
-_DEFAULTS: dict[Option, list[Synonym]] = {}  # computed once: every answer to CreateTopics lists all of it
+_DEFAULTS: dict[Option, list[Synonym]] = {}  # computed once: every CreateTopics response lists all of them
 
 
 def _default_synonyms(row: Option) -> list[Synonym]:

@@ -1,6 +1,6 @@
 """The options of a group, which override the broker's `group.*` options within bounds.
 
-An option has the name of the broker's, without `group.` in front.
+An option has the broker option's name without the prefix `group.`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class GroupConfig(Table):
-    consumer_session_timeout_ms: int = integer(45_000, "How long a member may be silent.", least=1)
-    consumer_heartbeat_interval_ms: int = integer(5_000, "How often members are to report.", least=1)
-    consumer_assignment_interval_ms: int = integer(1_000, "The group is not assigned anew before that.", least=0)
+    consumer_session_timeout_ms: int = integer(45_000, "Session timeout of the members.", least=1)
+    consumer_heartbeat_interval_ms: int = integer(5_000, "Heartbeat interval of the members.", least=1)
+    consumer_assignment_interval_ms: int = integer(1_000, "Least time between two assignments of the group.", least=0)
 
 
 OPTIONS: dict[str, Option] = rows(GroupConfig)
@@ -28,7 +28,7 @@ INHERITED: dict[str, str] = {name: f"group.{name}" for name in OPTIONS}
 
 
 def group_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> GroupConfig:
-    """A group's configuration. ConfigError names the override that is unknown, malformed or impossible."""
+    """A group's configuration. ConfigError names the unknown, malformed or invalid override."""
     values = {
         row.attribute: getattr(broker, BROKER_OPTIONS[INHERITED[name]].attribute) for name, row in OPTIONS.items()
     }

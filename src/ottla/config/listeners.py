@@ -1,7 +1,7 @@
-"""Listeners: `NAME://host:port`, where the name says the protocol through `listener.security.protocol.map`.
+"""Listeners: `NAME://host:port`. `listener.security.protocol.map` maps the name to a security protocol.
 
-No host means all interfaces. Without `advertised.listeners` a client gets the address that it dialled. A listener that
-cannot work (no certificate, an unknown mechanism) is refused here, before its socket is open.
+No host means all interfaces. Without `advertised.listeners` a client gets the address that it connected to. A listener
+that cannot work (no certificate, an unknown mechanism) is refused here, before its socket is opened.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Listener(NamedTuple):
     name: str
     protocol: str
     host: str  # "" for all interfaces
-    port: int  # 0 for any free one
+    port: int  # 0 for any free port
     connections_max: int | None  # listener.name.<name>.max.connections, on top of max.connections
     security: SecurityConfig
 
@@ -33,17 +33,17 @@ class Listener(NamedTuple):
 
     @property
     def authenticated(self) -> bool:
-        """Whether clients log in by SASL."""
+        """Whether clients authenticate with SASL."""
         return self.protocol.startswith("SASL")
 
 
 def names(values: Mapping[str, Value]) -> set[str]:
-    """Of all listeners, those of a controller included."""
+    """Names of all listeners, including controller listeners."""
     return {parse("listeners", text)[0] for text in _strings(values, "listeners")}
 
 
 def parse_listeners(values: Mapping[str, Value], pairs: Mapping[str, str]) -> tuple[Listener, ...]:
-    """The listeners to open: all but those of a KRaft controller, which Ottla does not have."""
+    """The listeners to open: all except those of a KRaft controller, which Ottla does not have."""
     controller = [name.upper() for name in _strings(values, "controller_listener_names")]
     protocols = _protocols(values["listener_security_protocol_map"])
     listeners: list[Listener] = []
@@ -59,7 +59,7 @@ def parse_listeners(values: Mapping[str, Value], pairs: Mapping[str, str]) -> tu
         security = listener_config(name, pairs)
         listeners.append(Listener(name, protocols[name], host, port, None if limit is None else int(limit), security))
     if not listeners:
-        raise ConfigError("listeners: at least one that is not a controller's is needed")
+        raise ConfigError("listeners: at least one non-controller listener is required")
     _check(listeners)
     for listener in listeners:
         _check_security(listener)
@@ -69,14 +69,14 @@ def parse_listeners(values: Mapping[str, Value], pairs: Mapping[str, str]) -> tu
 def find_inter_broker(
     listeners: tuple[Listener, ...], values: Mapping[str, Value], pairs: Mapping[str, str]
 ) -> Listener:
-    """The listener that brokers use among themselves."""
+    """The listener for connections between brokers."""
     wanted, protocol = values["inter_broker_listener_name"], values["security_inter_broker_protocol"]
     if wanted is None and "security.inter.broker.protocol" not in pairs:
         return listeners[0]
     if wanted is None:
         found = next((one for one in listeners if one.protocol == protocol), None)
         if found is None:
-            raise ConfigError(f"security.inter.broker.protocol: no listener speaks {protocol}")
+            raise ConfigError(f"security.inter.broker.protocol: no listener uses {protocol}")
         return found
     if "security.inter.broker.protocol" in pairs:
         raise ConfigError("Only one of inter.broker.listener.name and security.inter.broker.protocol should be set.")
@@ -87,7 +87,7 @@ def find_inter_broker(
 
 
 def _check_security(listener: Listener) -> None:
-    """What this listener's protocol needs is there, and is built."""
+    """Check that the options which this listener's protocol needs are set, and that they are supported."""
     name, security = listener.name, listener.security
     if listener.encrypted and not (security.ssl_keystore_location or security.ssl_keystore_key):
         raise ConfigError(
@@ -100,7 +100,7 @@ def _check_security(listener: Listener) -> None:
         raise ConfigError(f"{listener.protocol} listener {name}: sasl.enabled.mechanisms is empty")
     for mechanism in security.sasl_enabled_mechanisms:
         if mechanism not in MECHANISMS:
-            raise ConfigError(f"sasl.enabled.mechanisms: {mechanism} is not built; these are: {', '.join(MECHANISMS)}")
+            raise ConfigError(f"sasl.enabled.mechanisms: {mechanism} is not supported; use {', '.join(MECHANISMS)}")
     if "PLAIN" in security.sasl_enabled_mechanisms and "PLAIN" not in security.jaas:
         raise ConfigError(
             f"{listener.protocol} listener {name}: PLAIN needs its users in listener.name.{name.lower()}.plain."
@@ -112,19 +112,20 @@ def _check_security(listener: Listener) -> None:
             raise ConfigError(f"{where} needs the keys that sign its tokens: set sasl.oauthbearer.jwks.endpoint.url")
         if not security.sasl_oauthbearer_expected_issuer and not security.sasl_oauthbearer_expected_audience:
             raise ConfigError(
-                f"{where} would take any token of these keys: set sasl.oauthbearer.expected.audience, .issuer or both"
+                f"{where} would accept any token signed with these keys: set sasl.oauthbearer.expected.audience,"
+                " .issuer or both"
             )
 
 
 def parse_advertised(values: Mapping[str, Value]) -> dict[str, tuple[str, int]]:
-    """Listener name → the address told to clients. Empty when none was given."""
+    """Listener name → advertised address. Empty if none was given."""
     names = {parse("listeners", text)[0] for text in _strings(values, "listeners")}
     controller = {name.upper() for name in _strings(values, "controller_listener_names")}
     addresses: dict[str, tuple[str, int]] = {}
     for text in _strings(values, "advertised_listeners"):
         name, host, port = parse("advertised.listeners", text)
-        if host in ("", "0.0.0.0", "::"):  # nosec B104 # refused as an address to dial
-            raise ConfigError(f"advertised.listeners: {text} names no address that a client could dial")
+        if host in ("", "0.0.0.0", "::"):  # nosec B104 # refused: clients cannot connect to it
+            raise ConfigError(f"advertised.listeners: clients cannot connect to {text}")
         if name not in names:
             raise ConfigError(f"advertised.listeners: {name} is not one of the listeners")
         if name not in controller:
@@ -133,18 +134,18 @@ def parse_advertised(values: Mapping[str, Value]) -> dict[str, tuple[str, int]]:
 
 
 def parse(option: str, text: str) -> tuple[str, str, int]:
-    """`NAME://host:port` as (name, host, port); IPv6 hosts stand in brackets."""
+    """`NAME://host:port` as (name, host, port); IPv6 hosts are in brackets."""
     name, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
     if not (separator and name and colon and port.isascii() and port.isdigit() and int(port) < 65536):
         raise invalid(text, option, "Expected NAME://host:port")
     if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
-        raise invalid(text, option, "An IPv6 host stands in brackets")
+        raise invalid(text, option, "An IPv6 host must be in brackets")
     return name.upper(), host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def metrics_address(text: str) -> tuple[str, int | None] | None:
-    """`host:port` of the metrics, where None is the port `auto`; None when they are off."""
+    """`host:port` of the metrics; port None means `auto`. Returns None if metrics are off."""
     option = "ottla.metrics.listener"
     if text.strip().lower() == "off":
         return None

@@ -1,4 +1,4 @@
-"""The page of all options, derived from the rows: `docs/options.md`. `python -m ottla.config.manual` prints it."""
+"""Generates `docs/options.md` from the rows. `python -m ottla.config.manual` prints it."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ Written by `make docs` from `src/ottla/config`; do not edit.
 
 Ottla has Kafka's options under Kafka's names. They come from a `server.properties` file (`--config`), from the
 environment (`{variable("log.segment.bytes")}` for `log.segment.bytes`) and from `--set name=value`; the later wins.
-A name that nobody knows and a value that cannot be are refused at start, by name.
+The broker does not start with an unknown option or an invalid value; the error names it.
 
-*live* says where an option may be changed while the broker runs (`ottla configs`, `kafka-configs.sh`): for one broker
-(`per-broker`) or for all at once too (`cluster-wide`). The rest is read at start. An option marked **no effect** is
-accepted and shown, and changes nothing.
+*live*: how the option can be changed while the broker runs (`ottla configs`, `kafka-configs.sh`): for one broker only
+(`per-broker`), or also for all brokers at once (`cluster-wide`). The others are read at start. An option marked
+**no effect** is accepted and shown, but changes nothing.
 """
 TOPICS = """## Topic options
 
-Set when a topic is created or at any time after. What a topic does not say, it takes from the broker's option on the
-right.
+Set when a topic is created or at any time after. An option that is not set for a topic has the value of the broker's
+option on the right.
 """
 GROUPS = """## Group options
 
-Set at any time, for a group of whatever name. What a group does not say, it takes from the broker's option on the
-right; the broker's `group.consumer.min.*` and `group.consumer.max.*` bound what it may say.
+Set at any time, even before the group exists. An option that is not set for a group has the value of the broker's
+option on the right. The broker's `group.consumer.min.*` and `group.consumer.max.*` are the bounds.
 """
 ACCEPTED = """## Options of Kafka without effect
 
-Accepted, so that a `server.properties` of Kafka can be used as it is; one line at start names those that were given.
+Accepted, so that a `server.properties` of Kafka can be used as it is. One log line at start lists those that are set.
 """
 REFUSED = """## Options of Kafka that are refused
 
-Ignoring them would be unsafe, so they stop the broker, unless the value given is Kafka's default.
+Ignoring them would be unsafe, so the broker does not start with them, unless the value is Kafka's default.
 """
 
 

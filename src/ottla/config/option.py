@@ -1,4 +1,4 @@
-"""One option is one row: its name, type, default, bounds and text live here and nowhere else.
+"""One option is one row: its name, type, default, bounds and documentation are defined only there.
 
 A table is a class whose attributes are rows:
 
@@ -7,7 +7,7 @@ A table is a class whose attributes are rows:
 
 The attribute is the option's name with underscores for dots. To the type checker it is the value (`int`); on the class
 it is the row, on an instance the value. Parsing, defaults, DescribeConfigs, docs and suggestions all read the rows.
-Texts of refusals are Kafka's, because admin clients show them and scripts match on them.
+Error texts are Kafka's, because admin clients show them and scripts match on them.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ Value = int | float | bool | str | tuple[str, ...] | None
 
 
 class ConfigError(ValueError):
-    """An option that is unknown, malformed or impossible; the message names it."""
+    """An option that is unknown, malformed or invalid; the message names it."""
 
 
 class Refusals:
-    """What is wrong with a set of options: everything, so that a file of them is put right in one go.
+    """Collects all errors in a set of options, so that users can fix them together.
 
-    with refusals: ...      keeps the ConfigError that is raised inside, and goes on
+    with refusals: ...      catches and keeps a ConfigError that is raised inside
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Refusals:
         self._found[reason] = None
 
     def raise_all(self) -> None:
-        """ConfigError, with a line for each, if there are any."""
+        """Raises ConfigError with one line per error, if there are any."""
         if self._found:
             raise ConfigError("\n".join(self._found))
 
@@ -76,7 +76,7 @@ class Refusals:
 
 
 class Option:
-    """A row. `chain` lists (option, factor): where the value comes from when this one is not set."""
+    """A row. `chain` lists (option, factor): the options to take the value from if this one is not set."""
 
     __slots__ = (
         "also",
@@ -127,8 +127,8 @@ class Option:
         self.importance = importance
         self.chain = chain
         self.pattern = pattern
-        self.differs = differs  # why our default or bound is not Kafka's, when it is not
-        self.idle = idle  # why nothing reads it, when nothing does: it is accepted, kept, shown, and has no effect
+        self.differs = differs  # why our default or bound differs from Kafka's, if it does
+        self.idle = idle  # why it has no effect, if it has none: it is accepted, kept and shown, but not read
 
     def __set_name__(self, owner: type, attribute: str) -> None:
         self.attribute = attribute
@@ -142,7 +142,7 @@ class Option:
         return self.kind == PASSWORD
 
     def parse(self, text: str) -> Value:
-        """The value that text stands for; ConfigError when it is malformed or out of bounds."""
+        """Parse a value. ConfigError if it is malformed or out of bounds."""
         value = _parse(self.kind, self.name, text)
         self._check(value)
         return value
@@ -181,7 +181,7 @@ def invalid(value: str | None, name: str, reason: str) -> ConfigError:
 
 
 def text_of(value: Value) -> str | None:
-    """A value as Kafka prints it: in DescribeConfigs, in properties files and in refusals."""
+    """A value as Kafka prints it: in DescribeConfigs, in properties files and in error messages."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -198,13 +198,13 @@ def text_of(value: Value) -> str | None:
 
 
 def rows(table: type) -> dict[str, Option]:
-    """The rows of a table by option name, in the order they are written, those of the tables it extends first."""
+    """The rows of a table by option name, in source order, those of its base tables first."""
     known = (row for one in reversed(table.__mro__) for row in vars(one).values())
     return {row.name: row for row in known if isinstance(row, Option)}
 
 
 class Table:
-    """An immutable set of values, one per row. Rows stay on the class, values sit on the instance."""
+    """An immutable set of values, one per row. Rows are on the class, values on the instance."""
 
     def __init__(self, values: Mapping[str, object]) -> None:
         self.__dict__.update(values)
@@ -275,7 +275,7 @@ def _parse(kind: str, name: str, text: str) -> Value:
 
 
 def _whole(kind: str, name: str, text: str) -> int:
-    # int() is wider than Java's parser: it takes underscores, inner spaces after a sign and digits of other scripts.
+    # int() accepts more than Java's parser: underscores, spaces after a sign, and digits of other scripts.
     try:
         value = int(text) if text.isascii() and text.lstrip("+-").isdigit() else None
     except ValueError:

@@ -1,9 +1,9 @@
 """Kafka's broker options that have no effect in Ottla, so that an ordinary `server.properties` is still accepted.
 
-Two sorts. Most are taken with one notice that names them. Those whose loss would be unsafe (a listener that is not
-encrypted, a policy that is not asked) are refused, unless the value given is Kafka's default and so asks for nothing.
+Most are accepted, with one notice that lists them. Those that would be unsafe to ignore (a listener without encryption,
+a policy that is not applied) are refused, unless the value is Kafka's default.
 
-One line each: name, type, default (`-` for none, `""` for empty), under the reason they share.
+One line each: name, type, default (`-` for none, `""` for empty), below the reason they share.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from ottla.config.option import Refusals
 
 ACCEPTED = """
-# One event loop serves every client: there are no pools of threads to size.
+# One event loop serves all clients: there are no thread pools to size.
 background.threads INT 10
 num.io.threads INT 8
 num.network.threads INT 3
 num.replica.alter.log.dirs.threads INT -
-# Ottla's client of ZooKeeper has one kind of connection, and reads certificates that are not locked.
+# Ottla's ZooKeeper client has one kind of connection, and its truststore has no password.
 zookeeper.clientCnxnSocket STRING -
 zookeeper.ssl.truststore.password PASSWORD -
-# Each connection is bounded by itself: it is read no further while its answers are on their way.
+# The limit is per connection: the broker stops reading from it while too many responses are pending.
 queued.max.requests INT 500
-# Background work on logs begins with the broker, and silent producers are forgotten along with old segments.
+# Background work on logs starts with the broker, and idle producers are removed together with old segments.
 log.initial.task.delay.ms LONG 30000
 producer.id.expiration.check.interval.ms INT 600000
-# Between brokers: time-outs and buffers are fixed, and elections that may lose records begin when they are allowed.
+# Between brokers, timeouts and buffers are fixed, and unclean elections start as soon as they are allowed.
 control.plane.listener.name STRING -
 controller.socket.timeout.ms INT 30000
 replica.socket.receive.buffer.bytes INT 65536
@@ -40,7 +40,7 @@ request.timeout.ms INT 30000
 socket.connection.setup.timeout.max.ms LONG 30000
 socket.connection.setup.timeout.ms LONG 10000
 unclean.leader.election.interval.ms LONG 300000
-# A coordinator decides, writes and answers in one go on the event loop.
+# A coordinator decides and writes in one step on the event loop.
 group.coordinator.append.linger.ms INT -1
 group.coordinator.background.threads INT 2
 group.coordinator.cached.buffer.max.bytes INT 1048588
@@ -49,11 +49,11 @@ group.coordinator.threads INT 4
 offsets.commit.required.acks SHORT -1
 offsets.load.buffer.size INT 5242880
 offsets.topic.compression.codec INT 0
-# Transactions: with one node the coordinator is asked directly, and its log has one replica.
+# Transactions: a standalone broker calls its coordinator directly, and its log has one replica.
 add.partitions.to.txn.retry.backoff.max.ms INT 100
 add.partitions.to.txn.retry.backoff.ms INT 20
 transaction.state.log.load.buffer.size INT 5242880
-# Share groups and Streams groups are not built.
+# Share groups and Streams groups are not implemented.
 group.share.assignment.interval.ms INT 1000
 group.share.assignors LIST simple
 group.share.delivery.count.limit INT 5
@@ -106,7 +106,7 @@ share.coordinator.state.topic.segment.bytes INT 104857600
 share.coordinator.threads INT 1
 share.coordinator.write.timeout.ms INT 5000
 share.fetch.purgatory.purge.interval.requests INT 1000
-# Ottla keeps its metadata in a store of its own, not in a KRaft quorum.
+# Ottla keeps its metadata in its own store, not in a KRaft quorum.
 broker.heartbeat.interval.ms INT 2000
 broker.session.timeout.ms INT 9000
 controller.performance.always.log.threshold.ms LONG 2000
@@ -178,11 +178,11 @@ remote.log.storage.manager.class.name STRING -
 remote.log.storage.manager.class.path STRING -
 remote.log.storage.manager.impl.prefix STRING rsm.config.
 remote.log.storage.system.enable BOOLEAN false
-# A request that waits is dropped the moment it is answered: nothing is left to purge.
+# A delayed request is removed as soon as it is answered: there is nothing to purge.
 delete.records.purgatory.purge.interval.requests INT 1
 fetch.purgatory.purge.interval.requests INT 1000
 producer.purgatory.purge.interval.requests INT 1000
-# Metrics are exposed in another way.
+# Metrics are served over HTTP instead.
 auto.include.jmx.reporter BOOLEAN true
 kafka.metrics.polling.interval.secs INT 10
 kafka.metrics.reporters LIST ""
@@ -193,9 +193,9 @@ metrics.sample.window.ms LONG 30000
 """
 
 REFUSED = """
-# Set it for a listener and a mechanism, as Kafka wants it: listener.name.NAME.MECHANISM.sasl.jaas.config.
+# Set it per listener and mechanism, as in Kafka: listener.name.NAME.MECHANISM.sasl.jaas.config.
 sasl.jaas.config PASSWORD -
-# Brokers do not log in by OAUTHBEARER, and what a token is for is not looked at.
+# Brokers do not authenticate with OAUTHBEARER, and the scope of a token is not checked.
 sasl.login.callback.handler.class CLASS -
 sasl.login.class CLASS -
 sasl.login.connect.timeout.ms INT -
@@ -226,23 +226,23 @@ sasl.oauthbearer.jwt.validator.class CLASS org.apache.kafka.common.security.oaut
 sasl.oauthbearer.scope STRING -
 sasl.oauthbearer.scope.claim.name STRING scope
 sasl.oauthbearer.token.endpoint.url STRING -
-# GSSAPI (Kerberos) is not built.
+# GSSAPI (Kerberos) is not supported.
 sasl.kerberos.kinit.cmd STRING /usr/bin/kinit
 sasl.kerberos.min.time.before.relogin LONG 60000
 sasl.kerberos.principal.to.local.rules LIST DEFAULT
 sasl.kerberos.service.name STRING -
 sasl.kerberos.ticket.renew.jitter DOUBLE 0.05
 sasl.kerberos.ticket.renew.window.factor DOUBLE 0.8
-# Passwords are set by file: none is kept in the store.
+# Passwords come from files: none is kept in the metadata store.
 password.encoder.cipher.algorithm STRING AES/CBC/PKCS5Padding
 password.encoder.iterations INT 4096
 password.encoder.key.length INT 128
 password.encoder.keyfactory.algorithm STRING -
 password.encoder.old.secret PASSWORD -
 password.encoder.secret PASSWORD -
-# There is no KRaft controller to talk to.
+# There is no KRaft controller to connect to.
 sasl.mechanism.controller.protocol STRING GSSAPI
-# Java's own ways to TLS are not there: OpenSSL speaks it.
+# TLS uses OpenSSL, not Java's implementation.
 ssl.allow.dn.changes BOOLEAN false
 ssl.allow.san.changes BOOLEAN false
 ssl.keymanager.algorithm STRING SunX509
@@ -250,7 +250,7 @@ ssl.protocol STRING TLSv1.3
 ssl.provider STRING -
 ssl.secure.random.implementation STRING -
 ssl.trustmanager.algorithm STRING PKIX
-# Ottla's client of ZooKeeper cannot do this.
+# Ottla's ZooKeeper client does not support this.
 zookeeper.metadata.migration.enable BOOLEAN false
 zookeeper.metadata.migration.min.batch.size INT 200
 zookeeper.ssl.cipher.suites LIST -
@@ -269,7 +269,7 @@ alter.config.policy.kraft.compatibility.enable BOOLEAN false
 client.quota.callback.class CLASS -
 config.providers LIST ""
 create.topic.policy.class.name CLASS -
-# Folders cannot be closed to new partitions yet.
+# Log folders cannot be closed to new partitions (cordoned) yet.
 cordoned.log.dirs LIST ""
 """
 
@@ -299,7 +299,7 @@ def _default(row: Option, text: str) -> Value:
 
 OTHERS: dict[str, Other] = {**dict(_table(ACCEPTED, refused=False)), **dict(_table(REFUSED, refused=True))}
 
-# Options of plugins and of listeners have free names; the prefix says which option they belong to.
+# Options of plugins have free names; the prefix says which option they belong to.
 _PREFIXES = (
     ("rlmm.config.", "remote.log.storage.system.enable"),
     ("rsm.config.", "remote.log.storage.system.enable"),
@@ -308,7 +308,7 @@ _PREFIXES = (
 
 
 def screen(pairs: Mapping[str, str], refusals: Refusals) -> tuple[str, ...]:
-    """Check options outside the broker's table. Returns a notice of those without effect; refuses others."""
+    """Check options outside the broker's table. Returns a notice of those without effect; rejects the others."""
     idle: list[str] = []
     for name, text in pairs.items():
         with refusals:
@@ -322,7 +322,7 @@ def _has_no_effect(name: str, text: str) -> bool:
         return False
     other = OTHERS.get(name) or next((OTHERS[known] for start, known in _PREFIXES if name.startswith(start)), None)
     if other is None and name.startswith(PREFIX):
-        raise ConfigError(f"{name}: it cannot be set for one listener; max.connections, ssl.* and sasl.* can")
+        raise ConfigError(f"{name}: cannot be set for one listener; only max.connections, ssl.* and sasl.* can")
     if other is None:
         raise unknown(name)
     if other.row.name == name and text_of(other.row.parse(text)) == text_of(other.row.default):
@@ -343,7 +343,7 @@ def unknown(name: str) -> ConfigError:
 
 
 def _limits_a_listener(name: str, text: str) -> bool:
-    """listener.name.<name>.max.connections; those of TLS and SASL are in `security.py`."""
+    """Whether this is listener.name.<name>.max.connections; TLS and SASL options are in `security.py`."""
     if not (name.startswith("listener.name.") and name.endswith(".max.connections")):
         return False
     from ottla.config.broker import OPTIONS

@@ -1,9 +1,9 @@
 """Where options come from: `server.properties` files, the environment, `--set name=value`; the later wins.
 
-A properties file is Java's: `name=value`, `name: value` or `name value`, `#` and `!` start a comment, a backslash at
-the end of a line continues it, and \\t \\n \\r \\f \\uXXXX and \\<any> escape. In the environment a name is upper case
-with underscores for dots, after `OTTLA_`: `OTTLA_LOG_SEGMENT_BYTES`. Options of our own do not repeat the prefix:
-`ottla.x` is `OTTLA_X`.
+Properties files have Java's syntax: `name=value`, `name: value` or `name value`, `#` and `!` start a comment, a
+backslash at the end of a line continues it, and \\t \\n \\r \\f \\uXXXX and \\<any> are escapes. An environment
+variable is `OTTLA_` and the name in upper case with underscores for dots: `OTTLA_LOG_SEGMENT_BYTES`. Ottla's own
+options do not repeat the prefix: `ottla.x` is `OTTLA_X`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BLANKS = " \t\f"
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The pairs of a properties file; the last of a name wins."""
+    """The pairs of a properties file; the last pair of a name wins."""
     return dict(_pair(line) for line in _logical_lines(text))
 
 
@@ -37,8 +37,10 @@ def parse_settings(arguments: Iterable[str]) -> dict[str, str]:
 
 
 def parse_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Options from environment variables that start with OTTLA_. Only near-misses of an option name are rejected;
-    other names may be yours."""
+    """Options from environment variables that start with OTTLA_.
+
+    Of unknown names, only near-misses of an option name are rejected.
+    """
     ours = {name: value for name, value in variables.items() if name.startswith(PREFIX)}
     if not ours:
         return {}

@@ -1,6 +1,6 @@
-"""A topic's options. Almost every one has a broker option behind it that gives its type, its bounds and its default.
+"""A topic's options. Almost every one takes its type, bounds and default from a broker option.
 
-`topic_config(broker, overrides)` is the whole rule: what the topic says, else what the broker says.
+`topic_config(broker, overrides)` applies the rule: the topic's value if set, else the broker's.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Inherited(Option):
             "differs": row.differs,
             "idle": row.idle,
         }
-        # The resolved value: a broker option without a default of its own has one at the end of its chain.
+        # The resolved value: a broker option without its own default has one at the end of its chain.
         super().__init__(row.kind, getattr(_STOCK, row.attribute), row.doc, **{**facts, **narrowed})
         self.source = row
 
@@ -100,12 +100,12 @@ class TopicConfig(Table):
     unclean_leader_election_enable: bool = inherits("unclean.leader.election.enable")
     leader_replication_throttled_replicas: tuple[str, ...] = strings(
         (),
-        "Replicas whose traffic is slowed at the leader, as partition:broker pairs or *.",
+        "Replicas that are throttled on the leader's side, as partition:broker pairs or *.",
         pattern=THROTTLED,
     )
     follower_replication_throttled_replicas: tuple[str, ...] = strings(
         (),
-        "Replicas whose traffic is slowed at the follower, as partition:broker pairs or *.",
+        "Replicas that are throttled on the follower's side, as partition:broker pairs or *.",
         pattern=THROTTLED,
     )
 
@@ -125,7 +125,7 @@ _FIXED = {row.attribute: row.default for row in OPTIONS.values() if not isinstan
 
 
 def topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
-    """A topic's configuration. ConfigError names the override that is unknown, malformed or impossible."""
+    """A topic's configuration. ConfigError names the unknown, malformed or invalid override."""
     values: dict[str, Any] = {name: getattr(broker, source) for name, source in _BROKER_ATTRIBUTES.items()}
     values.update(_FIXED)
     for name, text in overrides.items():
@@ -138,7 +138,7 @@ def topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicCon
 
 
 def _settle(values: dict[str, Any], overrides: Mapping[str, str]) -> None:
-    """Check what concerns two options at once, and add what follows from them."""
+    """Check combinations of options, and add derived values."""
     least, most = values["min_compaction_lag_ms"], values["max_compaction_lag_ms"]
     if least > most:
         raise ConfigError(

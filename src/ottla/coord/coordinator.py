@@ -1,7 +1,7 @@
-"""An internal topic and its machines: created on first use, following who leads its partitions.
+"""An internal topic and its machines: created on first use, loaded and dropped as leadership changes.
 
-Groups live in `__consumer_offsets`, transactional ids in `__transaction_state`. A key belongs to the partition that
-Kafka would put it in, and the leader of that partition coordinates it.
+Groups are stored in `__consumer_offsets`, transactional ids in `__transaction_state`. A key maps to the same partition
+as in Kafka, and the leader of that partition is its coordinator.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class Coordinator(Generic[M]):
     async def ensure(self) -> None:
         """Create the topic unless it exists.
 
-        COORDINATOR_NOT_AVAILABLE when it cannot be created now: the disk is full, say, or there are too few brokers.
+        Raises COORDINATOR_NOT_AVAILABLE if it cannot be created now, for example because the disk is full or there
+        are too few brokers.
         """
         async with self._making:
             if self.exists:
@@ -90,7 +91,7 @@ class Coordinator(Generic[M]):
         return slot(key, len(topic.partitions))
 
     def run(self, key: str, operation: Callable[[M, Token, int], Decision]) -> Any:
-        """Run an operation on the machine of the key. Returns its reply, or a Future of it."""
+        """Run an operation on the machine of the key. Returns its reply, or a future of the reply."""
         return self.runtime.run(self._index_here(key), operation)
 
     def peek(self, key: str) -> M:
@@ -105,21 +106,21 @@ class Coordinator(Generic[M]):
         return self.runtime.wait_for_commit(self.index_of(key), machine)
 
     def leader_of(self, key: str) -> int:
-        """The broker that coordinates the key, as far as this broker knows; NO_LEADER when there is none."""
+        """The broker that coordinates the key, according to this broker's metadata; NO_LEADER if there is none."""
         topic = self._metadata.image.topics.get(self._shape.name)
         return NO_LEADER if topic is None else topic.partitions[self.index_of(key)].leader
 
     # Leadership.
 
     def start(self) -> None:
-        """Follow the roles of the topic's partitions from now on."""
+        """Subscribe to leadership changes of the topic's partitions."""
         self._replicas.subscribe_roles(self.follow)
 
     async def stop(self) -> None:
         await self.runtime.stop()
 
     def follow(self, partition: Partition, led: bool) -> None:
-        """This broker has become the leader of a partition, or is no longer."""
+        """Called when this broker becomes the leader of a partition (`led`) or stops being it."""
         if partition.topic != self._shape.name:
             return
         if led:
@@ -128,7 +129,7 @@ class Coordinator(Generic[M]):
             self.runtime.on_resignation(partition.index)
 
     def _index_here(self, key: str) -> int:
-        """The key's partition. If this broker should lead it, but its log was not there in time, try again."""
+        """The partition of the key. If this broker is its leader but the log was not ready in time, try again."""
         index = self.index_of(key)
         if not self.runtime.leads(index) and self.leader_of(key) == self._metadata.node_id:
             with suppress(BrokerError):

@@ -5,7 +5,7 @@
 
 Types 0 and 1 are a committed offset (0 as brokers before 0.9 wrote it), 2 a classic group, 3 to 8 and 16 a consumer
 group (KIP-848), and in `__transaction_state` 0 is a transactional id. Share and streams groups have their own types,
-which are ignored. Every version is read. We write the newest version that a broker of Kafka 3.9 also reads.
+which are ignored. Every version can be read. We write the newest version that Kafka 3.9 can read.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ GROUPS: Final[Formats] = {
 }
 TRANSACTIONS: Final[Formats] = {0: (TransactionLogKey, TransactionLogValue, 1)}
 
-# The key of an offset stands for two types; the later row, type 1, is the one to write.
+# OffsetCommitKey is the key of types 0 and 1. The later row wins here, so type 1 is written.
 _TYPES: Final = {key: (number, version) for number, (key, _, version) in (*GROUPS.items(), *TRANSACTIONS.items())}
 
 
@@ -262,7 +262,7 @@ def decode_record(formats: Formats, key: bytes, value: bytes | None) -> tuple[An
     if len(value) < 2:
         raise DecodeError("a value without a version")
     (version,) = _PREFIX.unpack_from(value)
-    # A newer Kafka may write a version that we do not know. Flexible versions can be read as the newest we know.
+    # A newer Kafka may write a version that we do not know. If it is flexible, it decodes as the newest one we know.
     known = spec(value_type)
     if version > known.versions[1] and version >= known.flexible:
         version = known.versions[1]

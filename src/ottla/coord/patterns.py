@@ -1,13 +1,13 @@
-"""Regular expressions that clients send: over topic names, and over transactional ids.
+"""Regular expressions from clients, matched against topic names and transactional ids.
 
-Any client may send one, so a pattern must not be able to hurt. RE2 takes time in proportion to the name, and bounded
-memory. Apache Kafka uses its Java port RE2/J, and the two agree on what a pattern means. A pattern must match the whole
-name. RE2 differs in two ways: it refuses nested repetitions of more than a thousand in all, and it takes a brace that
-stands for itself as something that can be repeated.
+Any client can send one, so a pattern must not be able to harm the broker. RE2 needs time linear in the name's length
+and bounded memory. Apache Kafka uses RE2/J, its Java port, with the same semantics. A pattern must match the whole
+name. RE2 differs from RE2/J in two ways: it rejects nested repetitions that multiply to more than a thousand, and it
+lets a literal brace be repeated.
 
-Matching a pattern against thousands of names takes some microseconds for each name, too long for one turn of the loop.
-So `lookup` is a generator that yields after each name, and its result is cached: the next time only new names are
-matched.
+Matching a pattern takes some microseconds per name, so thousands of names would block the event loop for too long.
+`lookup` is therefore a generator that yields after each name. Its result is cached: the next lookup matches only new
+names.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
-SIZE_MAX: Final = 1 << 20  # bytes of a compiled pattern with all it makes up while matching
-KEPT_MAX: Final = 1024  # patterns whose names are remembered
-NAMES_MAX: Final = 1 << 20  # names in all that is remembered, at some fifty bytes each
-LONG_SIZE: Final = 1024  # a longer name may take long to match: RE2's time is that of the name times the pattern
+SIZE_MAX: Final = 1 << 20  # bytes of a compiled pattern, including the memory it uses while matching
+KEPT_MAX: Final = 1024  # patterns in the cache
+NAMES_MAX: Final = 1 << 20  # names in the whole cache, at about fifty bytes each
+LONG_SIZE: Final = 1024  # longer names may be slow: RE2's time is proportional to name length times pattern size
 
 
 class PatternError(ValueError):
-    """A pattern that is malformed, too large, or not of this language."""
+    """A pattern that is malformed, too large, or uses syntax that RE2 does not have."""
 
 
 class Pattern:
     """A compiled pattern."""
 
     def __init__(self, text: str) -> None:
-        import re2  # few clients ask for it, and it takes twenty milliseconds
+        import re2  # imported late: it takes twenty milliseconds, and few clients send patterns
 
         options = re2.Options()
         options.max_mem = SIZE_MAX
@@ -52,21 +52,21 @@ class Pattern:
 
 @lru_cache(32)
 def compile_pattern(text: str) -> Pattern:
-    """Compile a pattern. PatternError when it is not one."""
+    """Compile a pattern. Raises PatternError if it is invalid."""
     return Pattern(text)
 
 
-_found: OrderedDict[str, tuple[frozenset[str], frozenset[str]]] = OrderedDict()  # among which names, and which
+_found: OrderedDict[str, tuple[frozenset[str], frozenset[str]]] = OrderedDict()  # pattern → names searched, names found
 
 
 def _count_names() -> int:
-    """How many names the cache holds. The set of all topics is mostly one object, shared by many patterns."""
+    """How many names the cache holds. Many patterns share one set of all topics, which counts once."""
     everywhere = {id(present): len(present) for present, _ in _found.values()}
     return sum(everywhere.values()) + sum(len(found) for _, found in _found.values())
 
 
 def lookup(text: str, names: Iterable[str]) -> Generator[None, None, frozenset[str]]:
-    """The names that the pattern matches, in steps. PatternError when it is not a pattern."""
+    """Find the names that the pattern matches, in steps. Raises PatternError if the pattern is invalid."""
     present = frozenset(names)
     before, found = _found.get(text) or (frozenset[str](), frozenset[str]())
     if text in _found and before == present:

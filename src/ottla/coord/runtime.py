@@ -1,14 +1,14 @@
-"""Runs the machines of one internal topic: loads them, carries out what they decide, keeps their timers.
+"""Runs the machines of one internal topic: loads them, carries out what they decide, runs their timers.
 
 A partition is loaded when this broker becomes its leader: its log is read from the start and every record applied, a
-slice at a time so that other work goes on. Requests wait until that is done and everything that was read is committed.
-When leadership is lost, the machine is dropped, and requests that wait get NOT_COORDINATOR. A load that fails is tried
-again.
+slice at a time so that other work continues. Requests wait until that is done and everything that was read is
+committed. When leadership is lost, the machine is dropped and pending requests get NOT_COORDINATOR. A load that fails
+is retried.
 
-Appending and applying happen in one step on the loop, so operations on a partition never interleave. Replies and
-effects of a decision follow when its records are committed: on enough replicas, and on disk where the topic asks for
-it. A decision without records may depend on earlier records that are not committed yet, so it waits for those. A
-request that waits too long, because a replica does not answer, gets a retriable error; the decision stands.
+Appending and applying happen in one step on the event loop, so operations on a partition never interleave. Replies and
+effects of a decision follow when its records are committed: on enough replicas, and on disk if the topic requires it. A
+decision without records may depend on earlier records that are not committed yet, so it waits for those. A request that
+waits too long because a replica does not answer gets a retriable error, but the decision is not undone.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.coord")
 
 M = TypeVar("M", bound=Machine)
-LOAD_SIZE = 1 << 20  # bytes applied before other work gets a turn
-PRODUCE_VERSION = 11  # the format of our own batches: the newest
+LOAD_SIZE = 1 << 20  # bytes applied before the loader yields to other work
+PRODUCE_VERSION = 11  # Produce version of our own batches: the newest
 BATCH_OVERHEAD = batch.HEADER_SIZE
-RECORD_OVERHEAD = 40  # the most that lengths, offset and time of a record can take
+RECORD_OVERHEAD = 40  # upper bound for the lengths, offset and time of a record
 TIMER_RETRY_MS = 10_000
 PATIENCE_S = 30.0
-RETRY_S = 1.0  # until a load that failed, or a decision that could not be written, is tried again
-# What a failed append means to a client of a coordinator.
+RETRY_S = 1.0  # delay before a failed load, or a decision that could not be written, is retried
+# The error code that a client of a coordinator gets for a failed append.
 MEANINGS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -60,7 +60,7 @@ class Shard(Generic[M]):
         self.partition = partition
         self.machine = machine
         self.ready = False
-        self.end = 0  # offset after the last record that the machine knows
+        self.end = 0  # offset after the last record that the machine has applied
         self.load: asyncio.Task[None] | None = None
         self.timers: dict[TimerKey, tuple[int, asyncio.TimerHandle]] = {}
         self.waiting: dict[Token, asyncio.Future[Any]] = {}
@@ -90,7 +90,7 @@ class Runtime(Generic[M]):
     # Leadership.
 
     def on_election(self, partition: Partition) -> None:
-        """This broker leads the partition now. Load its machine, unless it is loaded already."""
+        """This broker is now the partition's leader: load its machine, unless it is loaded already."""
         index = partition.index
         known = self._shards.get(index)
         if self.stopped or (known is not None and known.partition is partition):
@@ -100,7 +100,7 @@ class Runtime(Generic[M]):
         shard.load = asyncio.get_running_loop().create_task(self._load(shard))
 
     def on_resignation(self, index: int) -> None:
-        """Another broker leads the partition, or the partition is gone. Drop its machine."""
+        """This broker is no longer the partition's leader, or the partition was deleted: drop its machine."""
         retry = self._retries.pop(index, None)
         if retry is not None:
             retry.cancel()
@@ -140,7 +140,7 @@ class Runtime(Generic[M]):
                 uncommitted = pending_commit(shard)
                 if uncommitted is None:
                     break
-                await asyncio.wait((uncommitted,))  # meanwhile a marker may have come
+                await asyncio.wait((uncommitted,))  # a marker may be appended meanwhile
                 if (error := uncommitted.exception()) is not None and not is_isr_too_small(error):
                     raise error
             decision = machine.finish_load(self._now())
@@ -151,7 +151,7 @@ class Runtime(Generic[M]):
                 return  # leadership was lost during the load
             self._steps.note_failure(f"loading {partition.topic}-{partition.index}", error)
             shard.ready = False
-            self.on_resignation(partition.index)  # requests that wait are answered, and the load is tried again
+            self.on_resignation(partition.index)  # answers pending requests; the load is retried below
             retry = asyncio.get_running_loop().call_later(RETRY_S, self._retry, partition)
             self._retries[partition.index] = retry
         else:
@@ -162,7 +162,7 @@ class Runtime(Generic[M]):
         self.on_election(partition)
 
     def epoch(self, index: int) -> int:
-        """The leader epoch in which this broker leads a partition."""
+        """The current leader epoch of a partition that this broker leads."""
         return self._shards[index].partition.epoch
 
     def partitions(self) -> list[Partition]:
@@ -170,13 +170,13 @@ class Runtime(Generic[M]):
         return [shard.partition for shard in self._shards.values()]
 
     def leads(self, index: int) -> bool:
-        """Whether this broker leads the partition, whether its machine is loaded or not."""
+        """Whether this broker is the partition's leader, even if its machine is not loaded yet."""
         return index in self._shards or index in self._retries
 
     # Operations.
 
     def run(self, index: int, operation: Callable[[M, Token, int], Decision]) -> Any | asyncio.Future[Any]:
-        """Run an operation. Returns the reply, or a Future of it when it has to wait."""
+        """Run an operation. Returns the reply, or a future of it if the reply has to wait."""
         shard = self._shards.get(index)
         if shard is None:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
@@ -203,7 +203,7 @@ class Runtime(Generic[M]):
         return await answer if asyncio.isfuture(answer) else answer
 
     def peek(self, index: int) -> M:
-        """The machine, for reading only. BrokerError while it loads, or when another broker leads the partition."""
+        """The machine, for reading only. BrokerError while it loads, or if this broker is not the leader."""
         shard = self._shards.get(index)
         if shard is None:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
@@ -220,10 +220,10 @@ class Runtime(Generic[M]):
         return any(not shard.ready for shard in self._shards.values())
 
     def pending_commit(self, index: int, machine: M) -> asyncio.Future[None] | None:
-        """None when all that the machine knows is committed, else a future to wait for before anybody may see it.
+        """None if all that the machine knows is committed, else a future to await before showing it to a client.
 
-        NOT_COORDINATOR, raised or from the future, when this is no longer the machine of the partition. After a long
-        sleep that may be so, and this broker does not know it yet.
+        NOT_COORDINATOR, raised or from the future, if this is no longer the machine of the partition, or if this
+        broker may have lost leadership during a long suspension without knowing it yet.
         """
         shard = self._shards.get(index)
         if shard is None or shard.machine is not machine or shard.partition.is_abandoned():
@@ -232,7 +232,7 @@ class Runtime(Generic[M]):
         if uncommitted is None:
             return None
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever asked may be gone
+        waiting.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may be gone
 
         def settle(outcome: asyncio.Future[None]) -> None:
             code = self._outcome(shard, outcome, written=False)
@@ -254,10 +254,10 @@ class Runtime(Generic[M]):
         *,
         kept: bool = False,
     ) -> None:
-        """Answer those who wait for a commit with an error when it takes too long.
+        """Fail the futures that wait for a commit if it takes too long.
 
-        After that `uncommitted` is cancelled, unless it is `kept`. While the high watermark stands still clients ask
-        again and again, and their requests must not pile up.
+        `uncommitted` is then cancelled, unless it is `kept`: while the high watermark does not advance, clients retry,
+        and their requests must not pile up.
         """
 
         def give_up() -> None:
@@ -285,10 +285,10 @@ class Runtime(Generic[M]):
             shard.end = shard.partition.log.end
 
     def decide(self, index: int, operation: Callable[[M, int], Decision]) -> None:
-        """Run an operation of the broker's own, which nobody waits for.
+        """Run an internal operation, which no client waits for.
 
-        Nobody would repeat it. So it is tried again, as long as this broker leads the partition, until the machine is
-        loaded and its log takes the records, unless the decision says what else to do on failure.
+        No client would retry it. So as long as this broker is the leader, it is retried until the machine is loaded
+        and its log accepts the records, unless the decision has its own `on_failure`.
         """
         shard = self._shards.get(index)
         if shard is not None and shard.ready:
@@ -304,7 +304,7 @@ class Runtime(Generic[M]):
         return NOTHING
 
     def _carry_out(self, shard: Shard[M], decision: Decision, token: Token = 0) -> Any | None:
-        """Append, apply, set timers, reply. Returns the reply to `token` if there is one and it need not wait."""
+        """Append, apply, set timers, reply. Returns the reply to `token` if it is available at once."""
         while decision.records:
             try:
                 self._append(shard, decision)
@@ -329,7 +329,7 @@ class Runtime(Generic[M]):
         uncommitted = pending_commit(shard, written=bool(decision.records))
         if uncommitted is None:
             return self._conclude(shard, decision, token)
-        # The reply to `token` is then given through its future, too.
+        # The reply to `token` then also goes through its future.
         uncommitted.add_done_callback(lambda outcome: self._settle(shard, decision, outcome))
         if decision.replies:
             tokens = [token for token, _ in decision.replies]
@@ -337,10 +337,10 @@ class Runtime(Generic[M]):
         return None
 
     def _settle(self, shard: Shard[M], decision: Decision, outcome: asyncio.Future[None]) -> None:
-        """The records of a decision are committed, or this broker will never know."""
+        """Called when the records of a decision are committed, or their commit failed or timed out."""
         code = self._outcome(shard, outcome, written=bool(decision.records))
         if self._shards.get(shard.partition.index) is not shard:
-            return  # those who waited were answered; the new leader performs what is in the log
+            return  # pending requests were answered; the new leader performs what is in the log
         if code is ErrorCode.NONE:
             self._conclude(shard, decision, 0)
             return
@@ -356,7 +356,7 @@ class Runtime(Generic[M]):
             self._carry_out(shard, left)
 
     def _outcome(self, shard: Shard[M], outcome: asyncio.Future[None], *, written: bool) -> ErrorCode:
-        """The error code for a client when records were, or were not, committed."""
+        """The error code for a client, given the outcome of a commit."""
         if outcome.cancelled() or self._shards.get(shard.partition.index) is not shard:
             return ErrorCode.NOT_COORDINATOR
         error = outcome.exception()
@@ -425,23 +425,23 @@ class Runtime(Generic[M]):
             return
         try:
             self._carry_out(shard, shard.machine.expire(timer, self._now()))
-        except Exception:  # a bug; the timer must not be lost because of it
+        except Exception:  # a bug must not lose the timer
             logger.exception("timer %s of %s-%d", timer, shard.partition.topic, shard.partition.index)
             self._set_timer(shard, timer, steady_ms(self._clock) + TIMER_RETRY_MS)
 
 
 def pending_commit(shard: Shard[Any], *, written: bool = False) -> asyncio.Future[None] | None:
-    """What to wait for until everything that a machine knows is committed; None when it is.
+    """A future that is done when everything that the machine knows is committed; None if it already is.
 
-    A writer (`written`) also fails when too few replicas are in sync. A reader does not: what was committed before the
-    in-sync set became too small still is.
+    For a writer (`written`) it also fails if too few replicas are in sync. For a reader it does not: what was
+    committed before the ISR became too small is still committed.
     """
     partition, log = shard.partition, shard.partition.log
     if not written and partition.led and shard.end <= partition.high and log.owed <= log.recovery_point:
         return None
     uncommitted = partition.wait_for_commit(shard.end)
     if uncommitted is not None:
-        uncommitted.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever waits may be gone
+        uncommitted.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may be gone
     return uncommitted
 
 
@@ -451,7 +451,7 @@ def is_isr_too_small(error: BaseException) -> bool:
 
 
 def portions(records: Sequence[Record], size_max: int) -> Iterator[Sequence[Record]]:
-    """Split records into batches that fit the topic's limit: nearly always one."""
+    """Split records into batches within the topic's size limit; usually there is only one."""
     size, first = BATCH_OVERHEAD, 0
     for at, one in enumerate(records):
         grown = RECORD_OVERHEAD + len(one.key) + len(one.value or b"")

@@ -1,13 +1,13 @@
-"""`make run`: what Ottla is for, on one machine and in one table.
+"""`make run`: shows on one machine and in one table what Ottla does.
 
     visitors ─► west: activity ─┬─ activity-live    sessions and counts by the minute, as they happen (exactly once)
                                 ├─ activity-report  daily tables and an HTML page, every few seconds
                                 └─ mirror           the whole topic, batch by batch ─► east: west.activity
 
-Two brokers, each a process; the console, a page that watches west and may change it; one Spark, in which the three
-groups of the topic work side by side; a table of topics, groups, lag and throughput until Ctrl-C, or for
-`DEMO_SECONDS`. Then the visitors leave, the groups catch up, everything
-stops, and what came out is counted. Data is removed at the end; the report stays in `ottla-demo/`.
+It runs two brokers, each a process; the console, a web page to watch and change west; and one Spark, in which the three
+consumer groups of the topic run. A table shows topics, groups, lag and throughput until Ctrl-C, or for `DEMO_SECONDS`.
+Then the visitors leave, the groups catch up, everything stops, and the results are counted. Data is removed at the end;
+the report stays in `ottla-demo/`.
 
 With `CLUSTER=3`, west is a cluster of three brokers on a real ZooKeeper, and every topic has three copies.
 
@@ -41,13 +41,13 @@ CONSOLE_PORT = 8190
 RATE = 200.0
 KEPT = Path("ottla-demo")
 LOOK_S = 1.0
-PATIENCE_S = 60.0  # for the groups to catch up, once the visitors have left
-# A group waits for more members before it first shares out its partitions; here nobody else will come.
+PATIENCE_S = 60.0  # how long the groups may take to catch up after the visitors have left
+# A new group waits for more members before its first assignment; here there are no more.
 OPTIONS = {"group.initial.rebalance.delay.ms": 0}
 
 
 class Ended(Exception):
-    """It is time to stop, or somebody said so."""
+    """The demo's time is over, or the user stopped it."""
 
 
 def main() -> int:
@@ -107,7 +107,7 @@ def demo(folder: Path, seconds: float, count: int) -> int:
                 time.sleep(min(LOOK_S, max(0.0, began + seconds - time.monotonic())))
         except Ended:
             pass
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever insists does not want to wait
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends at once
         say("the visitors leave, and the groups catch up")
         stage.close_doors()
         caught_up(watches["west"], stage.parts)
@@ -119,7 +119,7 @@ def demo(folder: Path, seconds: float, count: int) -> int:
 
 
 def start_console(stack: ExitStack, bootstrap: str, folder: Path, say: Callable[[str], None]) -> None:
-    """When Spark is up: both at once would only wait for each other."""
+    """Start the console. Called when Spark is up, since starting both at once is not faster."""
     port = CONSOLE_PORT if free(CONSOLE_PORT) else free_ports(1)[0]
     options = ["--listen", f"127.0.0.1:{port}", "--history", str(folder / "console.sqlite"), "--allow-changes"]
     console = Beside(bootstrap, options, quiet=True)
@@ -128,7 +128,7 @@ def start_console(stack: ExitStack, bootstrap: str, folder: Path, say: Callable[
 
 
 def caught_up(west: Watch, parts: list[Part]) -> None:
-    """Wait until every group of the topic has read it all, but not for ever."""
+    """Wait until every group of the topic has read all of it, for at most PATIENCE_S."""
     deadline = time.monotonic() + PATIENCE_S
     names = {part.name for part in parts}
     while time.monotonic() < deadline and all(part.alive for part in parts):

@@ -1,6 +1,6 @@
-"""The parts of the demo: visitors, the live queries, the report and the mirror, each a pipeline's own code in a thread.
+"""The parts of the demo: visitors, live queries, report and mirror. Each runs a pipeline's own code in a thread.
 
-One Spark serves the three that need it, as one session may on a laptop; `ottla pipeline run` gives each its own.
+The three that need Spark share one session, to fit on a laptop; `ottla pipeline run` gives each its own.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 EVENTS: Final = "activity"
 PREFIX: Final = "west."
 MIRRORED: Final = PREFIX + EVENTS
-# Sessions that end after ten seconds, so that a demo of a minute sees some.
+# Sessions end after ten seconds, so that a demo of one minute shows some.
 LIVE: Final = {"gap": "10 seconds", "late": "5 seconds"}
-# A JVM that is up in half the time and never gets as fast: right for minutes.
+# A JVM that starts in half the time but runs slower: right for a few minutes.
 QUICK: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 REPORT_EVERY_S: Final = 10.0
 STOP_S: Final = 90.0
 
 
 class Part:
-    """A piece of work in a thread, with the run it may be stopped by and what it failed of."""
+    """A piece of work in a thread, with the run that can stop it, and its error."""
 
     def __init__(self, name: str, run: Run, work: Callable[[Run], object]) -> None:
         self.name = name
@@ -61,7 +61,7 @@ class Part:
     def _live(self) -> None:
         try:
             self._work(self.run)
-        except BaseException as error:  # told to whoever asks: a thread has nobody else
+        except BaseException as error:  # kept for the main thread, which checks it
             self.error = error
 
 
@@ -76,7 +76,7 @@ class Stage:
         self.parts: list[Part] = []
 
     def open(self) -> None:
-        """Let the visitors in; they need no Spark."""
+        """Start the visitors; they need no Spark."""
         from ottla.spark.pipelines.activity import pipeline as activity
 
         run = Run(pipeline=activity.PIPELINE, bootstrap=self._west, folder=self._folder / "site", rate=self._rate)
@@ -115,7 +115,7 @@ class Stage:
             part.check()
 
     def close_doors(self) -> None:
-        """No more visitors."""
+        """Stop the visitors."""
         if self._visitors is not None:
             self._visitors.stop()
 
@@ -126,7 +126,7 @@ class Stage:
             part.stop()
 
     def keep_report(self, place: Path) -> Path | None:
-        """The newest page of the report, moved to where it stays; none if there was no time for one."""
+        """Move the newest report page to `place`, which is kept. None if there was no time to make one."""
         made = self._folder / "report" / "report"
         pages = sorted(made.glob("*.html"))
         if not pages:
@@ -147,7 +147,7 @@ class Stage:
 
 
 def run_until_stopped(start: Callable[[Run], object]) -> Callable[[Run], None]:
-    """Start queries, and wait for as long as they run."""
+    """Start queries, and wait until they end."""
 
     def work(run: Run) -> None:
         start(run)
@@ -157,7 +157,7 @@ def run_until_stopped(start: Callable[[Run], object]) -> Callable[[Run], None]:
 
 
 def again(once: Callable[[Run], object]) -> Callable[[Run], None]:
-    """Do a piece of work every few seconds, and once more at the end."""
+    """Repeat a piece of work every few seconds, and once more at the end."""
 
     def work(run: Run) -> None:
         while not run.stopping:

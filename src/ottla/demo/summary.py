@@ -1,4 +1,4 @@
-"""What came out of the demo, counted from the topics themselves by a reader of committed records."""
+"""The results of the demo, counted from the topics with a read_committed reader."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Screen:
             self.last(views)
 
     def last(self, views: Mapping[str, View]) -> None:
-        """Print it, so that it stays."""
+        """Print the table once more, so that it stays on the terminal."""
         self._end()
         self._printed = time.monotonic()
         self._console.print(draw(views))

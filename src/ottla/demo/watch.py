@@ -1,6 +1,6 @@
-"""What there is in a cluster and how it moves: topics with their records, groups with their lag, both with a rate.
+"""Topics of a cluster with their records, and groups with their lag, both with a rate.
 
-A rate is that of the last few looks. Internal topics are left out, and so are groups that have committed nothing.
+A rate is computed over the last few samples. Internal topics and groups without commits are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class TopicView(NamedTuple):
     name: str
     partitions: int
-    records: int  # offsets in use: markers of transactions are among them
+    records: int  # offsets in use, including transaction markers
     per_second: float
 
 
@@ -39,7 +39,7 @@ class View(NamedTuple):
 
 
 class Watch:
-    """Looks at one cluster again and again."""
+    """Samples one cluster repeatedly."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

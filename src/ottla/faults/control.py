@@ -1,5 +1,5 @@
-"""Orders for a broker in another process: lines of JSON over a pair of sockets that the parent makes and the child
-inherits (`ottla serve --control-fd`). It has no name and no address, so nobody else can reach it.
+"""Commands to a broker in another process: lines of JSON over a socket pair that the parent creates and the child
+inherits (`ottla serve --control-fd`). It has no name and no address, so no other process can reach it.
 
     {"fault": {"key": 0, "times": 2, "code": 6, ...}}   or   {"do": "clear"}
     {"pending": {"Produce": 2}}                         or   {"refused": "AddRaftVoter: this broker does not serve it"}
@@ -34,7 +34,7 @@ class ControlClient:
         return self._childs.fileno()
 
     def started(self) -> None:
-        """The child has its end: ours of it goes, so that the end of the child is noticed."""
+        """The child has inherited its end: close our copy of it, so that we notice when the child exits."""
         self._childs.close()
 
     def order(self, order: Fault | str) -> dict[str, int]:
@@ -44,7 +44,7 @@ class ControlClient:
         while not line.endswith(b"\n"):
             received = self._own.recv(LINE_SIZE_MAX)
             if not received:
-                raise ConnectionError("the broker has ended")
+                raise ConnectionError("the broker has exited")
             line += received
         answer: dict[str, Any] = json.loads(line)
         if "refused" in answer:
@@ -58,13 +58,13 @@ class ControlClient:
 
 
 class ControlServer:
-    """The child's end: reads orders on the broker's loop until the parent is gone."""
+    """The child's end: reads commands on the broker's event loop until the parent is gone."""
 
     def __init__(self, descriptor: int, broker: Broker) -> None:
         self._socket = socket.socket(fileno=descriptor)
         self._socket.setblocking(False)
         self._broker = broker
-        self._injector: Injector | None = None  # with the first order
+        self._injector: Injector | None = None  # created by the first command
         self._line = b""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._socket.fileno(), self._readable)
@@ -78,11 +78,11 @@ class ControlServer:
             return
         *lines, self._line = (self._line + received).split(b"\n")
         for line in lines:
-            with suppress(OSError):  # the parent is gone: the next read says so
+            with suppress(OSError):  # the parent is gone: the next read reports it
                 self._socket.send(json.dumps(self._answer(json.loads(line))).encode() + b"\n")
 
     def _answer(self, facts: dict[str, Any]) -> dict[str, Any]:
-        from ottla.faults.fault import Fault  # a broker that is given no orders starts without them
+        from ottla.faults.fault import Fault  # imported late: most brokers get no commands
         from ottla.faults.injector import Injector
 
         if self._injector is None:

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    key: int  # of the API
+    key: int  # API key
     times: int = 1
-    code: int = 0  # answered with this error, and not carried out
-    seconds: float = 0.0  # carried out at once, answered so much later
-    drop: bool = False  # the connection is closed instead of an answer
-    handled: bool = False  # with `drop`: carried out before, so that only the answer is lost
+    code: int = 0  # the request gets this error and is not carried out
+    seconds: float = 0.0  # the request is carried out at once, but answered this much later
+    drop: bool = False  # the connection is closed instead of sending a response
+    handled: bool = False  # with `drop`: the request is carried out first, so only the response is lost
 
     def __post_init__(self) -> None:
         if self.times < 1:
@@ -36,7 +36,7 @@ class Fault:
 
 
 def find_api(name: str) -> int:
-    """The key of an API by Kafka's name for it, in any case: `Produce`, `OffsetCommit`."""
+    """The key of an API by Kafka's name, case-insensitive: `Produce`, `OffsetCommit`."""
     keys = {api.name.lower(): key for key, api in apis.BY_KEY.items()}
     found = keys.get(name.lower())
     if found is None:
@@ -47,19 +47,19 @@ def find_api(name: str) -> int:
 
 
 def find_code(code: int | str) -> int:
-    """An error code of Kafka's by number, or by its name in any case."""
+    """A Kafka error code, by number or by name (case-insensitive)."""
     try:
         found = ErrorCode(code) if isinstance(code, int) else ErrorCode[code.upper()]
     except (KeyError, ValueError):
         near = closest(str(code).upper(), ErrorCode.__members__)
         hint = f": did you mean {near}?" if near else ", by number or name, such as NOT_LEADER_OR_FOLLOWER"
-        raise ValueError(f"{code}: expected an error code of Kafka's{hint}") from None
+        raise ValueError(f"{code}: expected a Kafka error code{hint}") from None
     if found is ErrorCode.NONE:
-        raise ValueError("NONE is no error")
+        raise ValueError("NONE is not an error")
     return int(found)
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    from difflib import get_close_matches  # not needed, and not cheap, for a name that is right
+    from difflib import get_close_matches  # imported late: only needed for wrong names
 
     return next(iter(get_close_matches(word, known, 1)), None)

@@ -1,7 +1,7 @@
-"""Has faults happen inside a running broker.
+"""Injects faults into a running broker.
 
-The first fault of an API puts a function around its handler, the last one takes it away. So requests of other APIs, and
-those of a broker without faults, cost what they always do.
+The first fault of an API wraps its handler in a function, and the last one removes it. So requests of other APIs, and
+those of a broker without faults, have no overhead.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 PRODUCE = 0
 METADATA = 3
-REASSIGN_FOLDERS = 34  # AlterReplicaLogDirs: its answer is ordered in another way than its request
+REASSIGN_FOLDERS = 34  # AlterReplicaLogDirs: its response has another order than its request
 
 
 class Injector:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._faults: dict[int, deque[list[Any]]] = {}  # by API: the fault, and how often it is still to happen
-        self._cleared = asyncio.Event()  # ends the delays that it was given to
+        self._faults: dict[int, deque[list[Any]]] = {}  # by API: the fault, and how often it still happens
+        self._cleared = asyncio.Event()  # when set, delays that wait for it end
 
     def obey(self, order: Fault | str) -> dict[str, int]:
         if isinstance(order, Fault):
@@ -76,7 +76,7 @@ class Injector:
                 if answer is None:
                     return handler(parts, call, request)
             self._count_down(key, queue)
-            unanswered = key == PRODUCE and request.acks == 0  # then a closed connection says that it failed
+            unanswered = key == PRODUCE and request.acks == 0  # then the connection is closed to report the failure
             if (fault.drop and not fault.handled) or (fault.code and unanswered):
                 raise Hangup("dropped on purpose")
             if answer is None:
@@ -113,14 +113,14 @@ class Injector:
 
 
 def no_topics(request: Any) -> Any:
-    """The same Metadata request, about brokers only."""
+    """The same Metadata request, for brokers only."""
     bare = copy.copy(request)
     bare.topics = []
     return bare
 
 
 def with_brokers(response: Any, answer: Any) -> Steps[Any]:
-    """The topics of an answer with the brokers of another: a client forgets brokers that are not named."""
+    """The topics of one response with the brokers of another: clients forget brokers that are missing."""
     if response.__class__ is GeneratorType:
         response = yield from response
     response.topics = answer.topics

@@ -1,7 +1,7 @@
-"""Every figure of a broker: one row each. Names follow Prometheus: base units, `_total` for what only grows.
+"""Every metric of a broker: one row each. Names follow Prometheus: base units, `_total` for counters.
 
-A row says what Kafka calls it where Kafka has it. Rates are left to who asks (`rate(...)`): a counter loses nothing
-between two scrapes. `SECTIONS` is the order of the page and of the text.
+A row has the name of Kafka's metric, if Kafka has one. There are no rates, since Prometheus computes them (`rate(...)`)
+and a counter loses nothing between two scrapes. `SECTIONS` is the order in docs/metrics.md and in the exposition.
 """
 
 from __future__ import annotations
@@ -26,62 +26,73 @@ def gauge(name: str, meaning: str, labels: tuple[str, ...] = (), kafka: str = ""
 
 
 # Traffic.
-MESSAGES_IN: Final = counter("messages_in", "Records that producers have appended.", (), "MessagesInPerSec")
-BYTES_IN: Final = counter("bytes_in", "Bytes of record batches that producers have appended.", (), "BytesInPerSec")
-BYTES_OUT: Final = counter("bytes_out", "Bytes of record batches that consumers were sent.", (), "BytesOutPerSec")
+MESSAGES_IN: Final = counter("messages_in", "Records appended by producers.", (), "MessagesInPerSec")
+BYTES_IN: Final = counter("bytes_in", "Bytes of record batches appended by producers.", (), "BytesInPerSec")
+BYTES_OUT: Final = counter("bytes_out", "Bytes of record batches sent to consumers.", (), "BytesOutPerSec")
 REPLICATED_IN: Final = counter(
-    "replication_bytes_in", "Bytes copied from leaders by this broker as a follower.", (), "ReplicationBytesInPerSec"
+    "replication_bytes_in", "Bytes that this broker fetched from leaders as a follower.", (), "ReplicationBytesInPerSec"
 )
 REPLICATED_OUT: Final = counter(
-    "replication_bytes_out", "Bytes that followers were sent by this broker.", (), "ReplicationBytesOutPerSec"
+    "replication_bytes_out", "Bytes that this broker sent to followers.", (), "ReplicationBytesOutPerSec"
 )
 TOPIC_MESSAGES_IN: Final = counter(
-    "topic_messages_in", "The same for one topic.", _TOPIC, "MessagesInPerSec,topic=*", TOPICS
+    "topic_messages_in", "Records appended by producers, per topic.", _TOPIC, "MessagesInPerSec,topic=*", TOPICS
 )
-TOPIC_BYTES_IN: Final = counter("topic_bytes_in", "The same for one topic.", _TOPIC, "BytesInPerSec,topic=*", TOPICS)
-TOPIC_BYTES_OUT: Final = counter("topic_bytes_out", "The same for one topic.", _TOPIC, "BytesOutPerSec,topic=*", TOPICS)
-TOPIC_REPLICATED_IN: Final = counter("topic_replication_bytes_in", "The same for one topic.", _TOPIC, "", TOPICS)
-TOPIC_REPLICATED_OUT: Final = counter("topic_replication_bytes_out", "The same for one topic.", _TOPIC, "", TOPICS)
+TOPIC_BYTES_IN: Final = counter(
+    "topic_bytes_in", "Bytes appended by producers, per topic.", _TOPIC, "BytesInPerSec,topic=*", TOPICS
+)
+TOPIC_BYTES_OUT: Final = counter(
+    "topic_bytes_out", "Bytes sent to consumers, per topic.", _TOPIC, "BytesOutPerSec,topic=*", TOPICS
+)
+TOPIC_REPLICATED_IN: Final = counter(
+    "topic_replication_bytes_in", "Bytes fetched from leaders, per topic.", _TOPIC, "", TOPICS
+)
+TOPIC_REPLICATED_OUT: Final = counter(
+    "topic_replication_bytes_out", "Bytes sent to followers, per topic.", _TOPIC, "", TOPICS
+)
 
 # Requests.
 REQUESTS: Final = counter(
-    "requests", "Requests that were answered, or wanted no answer.", ("api", "version"), "RequestsPerSec"
+    "requests", "Requests that were answered or needed no response.", ("api", "version"), "RequestsPerSec"
 )
 REQUEST_ERRORS: Final = counter(
     "request_errors",
-    "Errors in answers: of the whole request, or of one topic, partition or other item in it. Of Metadata, errors of"
-    " topics only.",
+    "Errors in responses: of the whole request, or of one topic, partition or other item in it. For Metadata, only"
+    " errors of topics.",
     ("api", "error"),
     "ErrorsPerSec",
 )
 PHASE_SECONDS: Final = counter(
     "request_phase_seconds",
-    "Time that requests took, by phase. queue: arrived, and waiting for its turn; local: in its handler; remote:"
-    " waiting for other brokers, for records, for the disk, or for the next slice of a long request; send: until the"
-    " socket has taken the answer.",
+    "Time that requests took, by phase. queue: received, waiting to be handled; local: in the handler; remote:"
+    " waiting for other brokers, records, the disk, or the next time slice of a long request; send: until the response"
+    " is written to the socket.",
     ("api", "phase"),
     "RequestQueueTimeMs, LocalTimeMs, RemoteTimeMs, ResponseSendTimeMs",
 )
 REQUEST_SECONDS: Final = Family(
     "ottla_request_seconds",
     HISTOGRAM,
-    "From the arrival of a request to the last byte of its answer, all phases together. Of an API that was asked for"
-    " more than a thousand times, one in eight quick answers is timed and stands for eight.",
+    "Time from the arrival of a request to the last byte of its response, over all phases. After a thousand requests of"
+    " an API, only one in eight fast responses is timed and counted eight times.",
     _API,
     "TotalTimeMs",
 )
 
 THROTTLED: Final = counter(
     "throttled",
-    "Requests whose client was told to wait, and connections that were hung up on, because of a quota: its key.",
+    "Requests throttled and connections closed because of a quota, by quota key.",
     ("quota",),
     "",
 )
 THROTTLE_SECONDS: Final = counter(
-    "throttle_seconds", "For how long they were, in all.", ("quota",), "throttle-time, connection-accept-throttle-time"
+    "throttle_seconds",
+    "Total throttle time, by quota key.",
+    ("quota",),
+    "throttle-time, connection-accept-throttle-time",
 )
 QUOTA_SENSORS: Final = gauge(
-    "quota_sensors", "Users, client ids and addresses whose use is measured. None is, without quotas.", (), ""
+    "quota_sensors", "Users, client ids and addresses whose usage is measured. 0 without quotas.", (), ""
 )
 
 # Partitions.
@@ -89,26 +100,27 @@ PARTITION_COUNT: Final = gauge("partitions", "Partitions with a replica on this 
 LEADER_COUNT: Final = gauge("leaders", "Partitions that this broker leads.", (), "LeaderCount")
 UNDER_REPLICATED: Final = gauge(
     "under_replicated_partitions",
-    "Partitions led here with fewer replicas in sync than they have.",
+    "Partitions led by this broker with fewer in-sync replicas than replicas.",
     (),
     "UnderReplicatedPartitions",
 )
 UNDER_MIN_ISR: Final = gauge(
     "under_min_isr_partitions",
-    "Partitions led here with fewer in sync than min.insync.replicas: they refuse acks=all.",
+    "Partitions led by this broker with fewer in-sync replicas than min.insync.replicas: they refuse acks=all.",
     (),
     "UnderMinIsrPartitionCount",
 )
 AT_MIN_ISR: Final = gauge(
-    "at_min_isr_partitions", "Partitions led here with just as many in sync.", (), "AtMinIsrPartitionCount"
+    "at_min_isr_partitions",
+    "Partitions led by this broker with exactly min.insync.replicas in-sync replicas.",
+    (),
+    "AtMinIsrPartitionCount",
 )
 OFFLINE_REPLICAS: Final = gauge(
-    "offline_replicas", "Replicas that should be here and cannot be read or written.", (), "OfflineReplicaCount"
+    "offline_replicas", "Replicas of this broker that cannot be read or written.", (), "OfflineReplicaCount"
 )
-ISR_SHRINKS: Final = counter(
-    "isr_shrinks", "In-sync sets of partitions led here that lost members.", (), "IsrShrinksPerSec"
-)
-ISR_EXPANDS: Final = counter("isr_expands", "In-sync sets that gained members.", (), "IsrExpandsPerSec")
+ISR_SHRINKS: Final = counter("isr_shrinks", "ISR shrinks of partitions led by this broker.", (), "IsrShrinksPerSec")
+ISR_EXPANDS: Final = counter("isr_expands", "ISR expansions of partitions led by this broker.", (), "IsrExpandsPerSec")
 LOG_START: Final = gauge(
     "partition_log_start_offset", "First offset that can be read.", _PARTITION, "LogStartOffset", PARTITIONS
 )
@@ -128,21 +140,21 @@ LAST_STABLE: Final = gauge(
 LOG_BYTES: Final = gauge("partition_log_bytes", "Bytes of the log on this broker.", _PARTITION, "Size", PARTITIONS)
 LOG_SEGMENTS: Final = gauge("partition_log_segments", "Segments of the log.", _PARTITION, "NumLogSegments", PARTITIONS)
 IS_LEADER: Final = gauge(
-    "partition_leader", "1 where this broker leads the partition, else 0.", _PARTITION, "", PARTITIONS
+    "partition_leader", "1 if this broker leads the partition, else 0.", _PARTITION, "", PARTITIONS
 )
 REPLICAS: Final = gauge(
-    "partition_replicas", "Replicas of a partition that is led here.", _PARTITION, "ReplicasCount", PARTITIONS
+    "partition_replicas", "Replicas of a partition led by this broker.", _PARTITION, "ReplicasCount", PARTITIONS
 )
 IN_SYNC: Final = gauge(
     "partition_in_sync_replicas",
-    "Those of them that are in sync, the leader included.",
+    "In-sync replicas of a partition led by this broker, including the leader.",
     _PARTITION,
     "InSyncReplicasCount",
     PARTITIONS,
 )
 FOLLOWER_LAG: Final = gauge(
     "follower_lag_records",
-    "Records of a partition led here that one follower has not fetched yet.",
+    "Records of a partition led by this broker that a follower has not fetched yet.",
     ("topic", "partition", "replica"),
     "ConsumerLag of the replica fetchers",
     PARTITIONS,
@@ -151,43 +163,43 @@ TOPIC_LOG_BYTES: Final = gauge("topic_log_bytes", "Bytes of all logs of a topic 
 
 # The cluster and its controller.
 ACTIVE_CONTROLLER: Final = gauge(
-    "active_controller", "1 on the broker that is controller, else 0.", (), "ActiveControllerCount"
+    "active_controller", "1 if this broker is the controller, else 0.", (), "ActiveControllerCount"
 )
-BROKERS: Final = gauge("brokers", "Brokers that this broker knows to be alive.", (), "ActiveBrokerCount")
+BROKERS: Final = gauge("brokers", "Brokers that are alive, as this broker sees it.", (), "ActiveBrokerCount")
 TOPIC_COUNT: Final = gauge("topics", "Topics in the cluster.", (), "GlobalTopicCount")
 ALL_PARTITIONS: Final = gauge("cluster_partitions", "Partitions in the cluster.", (), "GlobalPartitionCount")
 OFFLINE_PARTITIONS: Final = gauge(
     "offline_partitions",
-    "Partitions without a leader; on the controller, 0 elsewhere.",
+    "Partitions without a leader; 0 on brokers that are not the controller.",
     (),
     "OfflinePartitionsCount",
 )
 NOT_PREFERRED: Final = gauge(
     "preferred_replica_imbalance",
-    "Partitions that another broker leads than their first replica; on the controller, 0 elsewhere.",
+    "Partitions not led by their preferred (first) replica; 0 on brokers that are not the controller.",
     (),
     "PreferredReplicaImbalanceCount",
 )
-MOVING: Final = gauge("reassigning_partitions", "Partitions on the move; on the controller, 0 elsewhere.", (), "")
-CONTROLLER_QUEUE: Final = gauge("controller_queue_events", "Events that wait for the controller.", (), "EventQueueSize")
-CONTROLLER_EPOCH: Final = gauge("controller_epoch", "The number of this controller's term; 0 elsewhere.", (), "")
+MOVING: Final = gauge("reassigning_partitions", "Partitions being reassigned; 0 if not the controller.", (), "")
+CONTROLLER_QUEUE: Final = gauge("controller_queue_events", "Events queued for the controller.", (), "EventQueueSize")
+CONTROLLER_EPOCH: Final = gauge("controller_epoch", "This controller's epoch; 0 if not the controller.", (), "")
 ELECTIONS: Final = counter(
-    "leader_elections", "Leaders that this broker chose as controller.", (), "LeaderElectionRateAndTimeMs"
+    "leader_elections", "Leaders that this broker elected as controller.", (), "LeaderElectionRateAndTimeMs"
 )
 UNCLEAN_ELECTIONS: Final = counter(
     "unclean_leader_elections",
-    "Those among them that were not in sync, so that records may be lost.",
+    "Elected leaders that were not in sync, so that records may be lost.",
     (),
     "UncleanLeaderElectionsPerSec",
 )
 KEEPER_CONNECTED: Final = gauge(
     "zookeeper_connected",
-    "1 while the session with ZooKeeper is connected. Not of a broker that stands alone.",
+    "1 while the ZooKeeper session is connected. Absent on a standalone broker.",
     (),
     "SessionState",
 )
 KEEPER_CHANGES: Final = counter(
-    "zookeeper_session_changes", "Changes of that session, by what it became.", ("state",), "ZooKeeper*PerSec"
+    "zookeeper_session_changes", "State changes of the ZooKeeper session, by new state.", ("state",), "ZooKeeper*PerSec"
 )
 
 # Groups and transactions.
@@ -195,15 +207,15 @@ GROUP_COUNT: Final = gauge("groups", "Groups that this broker coordinates.", ("s
 GROUP_MEMBERS: Final = gauge("group_members", "Members of a group.", ("group",), "", GROUPS)
 GROUP_COMMITTED: Final = gauge(
     "group_committed_offset",
-    "The offset that a group coordinated here has committed.",
+    "Committed offset of a group that this broker coordinates.",
     ("group", "topic", "partition"),
     "",
     GROUPS,
 )
 GROUP_LAG: Final = gauge(
     "group_lag_records",
-    "Records between a group's committed offset and the high watermark. Only where this broker coordinates the group"
-    " and leads the partition; see below.",
+    "Records between a group's committed offset and the high watermark. Only if this broker coordinates the group and"
+    " leads the partition; see below.",
     ("group", "topic", "partition"),
     "",
     GROUPS,
@@ -213,14 +225,14 @@ GROUP_LAG: Final = gauge(
 CONNECTIONS: Final = gauge("connections", "Open connections.", ("listener",), "connection-count")
 ACCEPTED: Final = counter("connections_accepted", "Connections accepted.", ("listener",), "connection-creation-rate")
 REFUSED: Final = counter(
-    "connections_refused", "Connections closed for want of room (max.connections...), or by a quota.", ("listener",), ""
+    "connections_refused", "Connections refused because of max.connections... or a quota.", ("listener",), ""
 )
 WAITING_FETCHES: Final = gauge(
     "waiting_fetches", "Fetches that wait for more bytes.", (), "PurgatorySize,delayedOperation=Fetch"
 )
 WAITING_PRODUCES: Final = gauge(
     "waiting_produces",
-    "Appends that wait until the in-sync replicas have them.",
+    "Appends that wait for the in-sync replicas.",
     (),
     "PurgatorySize,delayedOperation=Produce",
 )
@@ -228,43 +240,45 @@ FETCH_SESSIONS: Final = gauge("fetch_sessions", "Incremental fetch sessions.", (
 
 # Logs and disks.
 DISK_TOTAL: Final = gauge("disk_bytes", "Size of the file system of a log folder.", ("path",), "")
-DISK_FREE: Final = gauge("disk_free_bytes", "Bytes free there.", ("path",), "")
+DISK_FREE: Final = gauge("disk_free_bytes", "Free bytes in the file system of a log folder.", ("path",), "")
 FOLDER_ONLINE: Final = gauge("log_folder_online", "1 while a log folder can be used.", ("path",), "LogDirectoryOffline")
 LOG_TOTAL: Final = gauge("log_bytes", "Bytes of all logs in a log folder.", ("path",), "")
 RETIRED_SEGMENTS: Final = counter("retention_segments", "Segments that retention has removed.", (), "")
 RETIRED_BYTES: Final = counter("retention_bytes", "Bytes that retention has removed.", (), "")
-COMPACTIONS: Final = counter("compactions", "Compactions of a log that were finished.", (), "cleaner-runs")
-COMPACTION_FAILURES: Final = counter("compaction_failures", "Compactions that failed, and will be tried again.", (), "")
+COMPACTIONS: Final = counter("compactions", "Finished compactions of a log.", (), "cleaner-runs")
+COMPACTION_FAILURES: Final = counter("compaction_failures", "Failed compactions, which will be retried.", (), "")
 COMPACTED_BYTES: Final = counter("compaction_removed_bytes", "Bytes that compaction has removed.", (), "")
 
 # The process.
 LOOP_LAG: Final = Family(
-    "ottla_loop_lag_seconds", HISTOGRAM, "How late the event loop came to a timer, four times a second.", (), ""
+    "ottla_loop_lag_seconds", HISTOGRAM, "How late the event loop ran a timer; measured four times a second.", (), ""
 )
 CPU: Final = Family("process_cpu_seconds_total", COUNTER, "Processor time used, user and system.")
 RESIDENT: Final = Family("process_resident_memory_bytes", GAUGE, "Resident memory.")
 OPEN_FILES: Final = Family("process_open_fds", GAUGE, "Open file descriptors.")
-FILES_MAX: Final = Family("process_max_fds", GAUGE, "Most that may be open.")
+FILES_MAX: Final = Family("process_max_fds", GAUGE, "Limit of open file descriptors.")
 STARTED: Final = Family("process_start_time_seconds", GAUGE, "When the broker was started, in seconds since 1970.")
 GC_RUNS: Final = Family("python_gc_collections_total", COUNTER, "Garbage collections.", ("generation",))
-GC_FREED: Final = Family("python_gc_objects_collected_total", COUNTER, "Objects that they have freed.", ("generation",))
-BUILD: Final = gauge("build_info", "Always 1; what runs here.", ("version", "python"), "")
-BROKER: Final = gauge("broker_info", "Always 1; who runs here.", ("node_id", "cluster_id"), "")
-READY: Final = gauge("ready", "1 while /ready says so.", (), "BrokerState")
+GC_FREED: Final = Family(
+    "python_gc_objects_collected_total", COUNTER, "Objects freed by garbage collections.", ("generation",)
+)
+BUILD: Final = gauge("build_info", "Always 1; the labels say which version runs.", ("version", "python"), "")
+BROKER: Final = gauge("broker_info", "Always 1; the labels identify the broker.", ("node_id", "cluster_id"), "")
+READY: Final = gauge("ready", "1 while /ready returns 200, else 0.", (), "BrokerState")
 LEFT_OUT: Final = gauge(
     "metrics_left_out",
-    "Topics, partitions, offsets of groups and series of clients that are not shown, for there are more than the"
-    " options allow.",
+    "Topics, partitions, offsets of groups and series of clients that are not shown because they exceed the limits in"
+    " the options.",
     ("of",),
     "",
 )
 
 # Clients' own metrics.
 CLIENT_INSTANCES: Final = gauge(
-    "client_telemetry_instances", "Clients that ask for telemetry subscriptions.", (), "ClientMetricsInstanceCount"
+    "client_telemetry_instances", "Clients that request telemetry subscriptions.", (), "ClientMetricsInstanceCount"
 )
 CLIENT_PUSHES: Final = counter(
-    "client_telemetry_pushes", "Pushes of clients, by the error they were answered with (NONE: taken).", ("error",), ""
+    "client_telemetry_pushes", "Pushes of clients, by error code of the response (NONE: accepted).", ("error",), ""
 )
 
 SECTIONS: Final[dict[str, tuple[Family, ...]]] = {

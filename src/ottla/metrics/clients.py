@@ -16,7 +16,7 @@ MEANING = "Pushed by clients."
 
 
 def clients(sources: Sources) -> Iterator[Sample | None]:
-    """None is a place to pause."""
+    """Yields None as a pause point."""
     telemetry = None if sources.parts is None else sources.parts.telemetry
     if telemetry is None:
         return

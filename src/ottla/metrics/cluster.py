@@ -1,4 +1,4 @@
-"""Collectors of the cluster as this broker sees it, and of the controller if this broker is it."""
+"""Collectors of the cluster as this broker sees it, and of the controller if it runs on this broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def cluster(sources: Sources) -> Iterator[Sample | None]:
-    """None is a place to pause: there may be many topics without a sample."""
+    """Yields None as a pause point: there may be many topics without a sample."""
     if sources.session is not None:
         yield from sources.session.samples()
     missing = sources.missing()
@@ -38,7 +38,7 @@ def cluster(sources: Sources) -> Iterator[Sample | None]:
 
 
 class PartitionTally:
-    """Counts the partitions of the cluster; `count_all` on the controller only, so that a sum over brokers is right."""
+    """Counts the partitions of the cluster. `count_all` only on the controller, so that sums over brokers are right."""
 
     def __init__(self, *, count_all: bool) -> None:
         self._count_all = count_all
@@ -64,7 +64,7 @@ class PartitionTally:
 
 def sample_controller(sources: Sources, *, controls: bool) -> Iterator[Sample]:
     assert sources.parts is not None
-    engine = getattr(sources.parts.controller, "engine", None)  # a broker that runs alone has none
+    engine = getattr(sources.parts.controller, "engine", None)  # a standalone broker has none
     yield Sample(catalogue.ACTIVE_CONTROLLER, (), int(controls if engine is None else engine.in_office))
     yield Sample(catalogue.CONTROLLER_QUEUE, (), 0 if engine is None else engine.queued)
     yield Sample(catalogue.CONTROLLER_EPOCH, (), 0 if engine is None else engine.epoch)

@@ -1,4 +1,4 @@
-"""Collectors of log folders: their size, what is free there, and what retention and compaction have removed."""
+"""Collectors of log folders: size, free space, and what retention and compaction have removed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def spaces(store: LogStore) -> list[Sample]:
-    """In a thread: a disk that does not answer holds nobody else."""
+    """Runs in a thread, so that a hanging disk does not block the loop."""
     samples = []
     for directory in store.directories:
         if directory.online:
             try:
                 total, free = store.disk.space(directory.path)
-            except OSError:  # who writes there next will notice
+            except OSError:  # the next write to this disk reports it
                 continue
             samples += [
                 Sample(catalogue.DISK_TOTAL, (directory.path,), total),
@@ -31,7 +31,7 @@ def spaces(store: LogStore) -> list[Sample]:
 
 
 def disks(sources: Sources) -> Iterator[Sample | None]:
-    """None is a place to pause."""
+    """Yields None as a pause point."""
     store = sources.store
     for directory in store.directories:
         yield Sample(catalogue.FOLDER_ONLINE, (directory.path,), int(directory.online))

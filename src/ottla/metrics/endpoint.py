@@ -1,8 +1,7 @@
-"""The address of a broker's metrics: its port, its three paths, and the file that holds the address.
+"""The broker's metrics endpoint: its port, its three paths, and the file that holds its address.
 
-Port `auto` is 9404, where scrapers look for Kafka's metrics. If that is in use, or the broker's own port is any free
-one, any free port is taken, so that brokers never keep each other from starting. A port that was given by its number
-must be free.
+Port `auto` is 9404, where scrapers look for Kafka's metrics. If that is in use, or the broker's own port is 0, any free
+port is used, so that several brokers can start on one machine. A port given as a number must be free.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Endpoint:
         self._file = os.path.join(sources.config.log_dirs[0], ADDRESS_FILE)
 
     async def open(self) -> None:
-        """OSError when the port that was given cannot be opened."""
+        """Open the port. OSError if a port was given and cannot be opened."""
         wanted = metrics_address(self._sources.config.ottla_metrics_listener)
         if wanted is None:
             return
@@ -52,7 +51,7 @@ class Endpoint:
         self._sources.lag.start()
         try:
             self._sources.store.disk.write(self._file, f"{self.url}\n".encode())
-        except OSError as error:  # nothing but this file depends on it
+        except OSError as error:  # not fatal: only tools use this file
             log.warning("cannot write the address of the metrics", extra={"file": self._file, "reason": str(error)})
 
     @property
@@ -61,7 +60,7 @@ class Endpoint:
         if self.address is None:
             return ""
         host, port = self.address
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # nosec B104 # replaced by an address to dial
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # nosec B104 # addresses to connect to
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     async def close(self) -> None:
@@ -81,7 +80,7 @@ class Endpoint:
         if request.path == "/health":
             return Answer(200, b'{"alive": true}\n', JSON)
         if request.path == "/ready":
-            import json  # not in the way of a start
+            import json  # imported late, for a fast start
 
             missing = self._sources.missing()
             body = json.dumps({"ready": not missing, "missing": missing})
@@ -102,5 +101,5 @@ def bind_metrics(host: str, port: int | None, *, any_free: bool) -> socket:
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            log.info("port %d is in use, perhaps by another broker: metrics get another port", PORT)
+            log.info("port %d is in use, perhaps by another broker: metrics use another port", PORT)
     return bind(host, 0, BACKLOG)

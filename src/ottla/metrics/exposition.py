@@ -1,10 +1,10 @@
-"""Samples as text: Prometheus format 0.0.4, and OpenMetrics 1.0, which differs in the names of counters and the end.
+"""Formats samples as text: Prometheus 0.0.4, or OpenMetrics 1.0, which differs in counter names and the last line.
 
     # HELP ottla_requests_total Requests that were answered.
     # TYPE ottla_requests_total counter
     ottla_requests_total{api="Produce",version="9"} 42
 
-The lines of a family stand together. `Page` takes samples in any order, and writes them in the order of the catalogue.
+The lines of a family are adjacent. `Page` takes samples in any order, and writes them in the order of the catalogue.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ UNUSUAL: Final = {inf: "+Inf", -inf: "-Inf"}
 class Page:
     def __init__(self) -> None:
         self._lines: dict[Family, list[str]] = {family: [] for family in FAMILIES}
-        self._names: dict[str, Family] = {}  # of families that are not in the catalogue
-        self._labels: dict[tuple[tuple[str, ...], tuple[str, ...]], str] = {}  # most are those of several families
+        self._names: dict[str, Family] = {}  # families that are not in the catalogue
+        self._labels: dict[tuple[tuple[str, ...], tuple[str, ...]], str] = {}  # cached: families share most labels
 
     def add(self, sample: Sample) -> None:
         family, values, value = sample
         lines = self._lines.get(family)
         if lines is None:
-            # A family that a client named. If another client pushed it with another kind, the first counts.
+            # A family named by a client. If another client pushed it with another kind, the first kind counts.
             known = self._names.setdefault(family.name.removesuffix("_total"), family)
             if known.kind != family.kind:
                 return

@@ -1,4 +1,4 @@
-"""A metric family: what one figure is called, what kind it is, which labels its series have, and what it means."""
+"""A metric family: the name, kind, labels and meaning of one metric."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
 
 class Family(NamedTuple):
-    name: str  # as it stands in the text: that of a counter ends in _total
+    name: str  # as in the exposition: counters end in _total
     kind: str
     meaning: str
     labels: tuple[str, ...] = ()
-    kafka: str = ""  # the figure of Kafka that it stands for
-    detail: str = ""  # what bounds the number of its series: PARTITIONS, GROUPS, TOPICS or CLIENTS
+    kafka: str = ""  # the corresponding metric of Kafka
+    detail: str = ""  # which limit applies to the number of its series: PARTITIONS, GROUPS, TOPICS or CLIENTS
 
 
 class Distribution(NamedTuple):
-    """A histogram's value: how many fell into each bucket (the last is what is above all bounds), and their sum."""
+    """A histogram's value: the count of each bucket (the last one is above all bounds), and the sum of all values."""
 
     bounds: tuple[float, ...]
     counts: list[int]
     sum: float
 
     def cumulative(self) -> Iterator[tuple[str, int]]:
-        """Pairs of `le` and how many are at most that."""
+        """Pairs of `le` and the number of values that are at most `le`."""
         total = 0
         for bound, count in zip((*map(repr, self.bounds), "+Inf"), self.counts, strict=True):
             total += count

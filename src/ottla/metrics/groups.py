@@ -1,4 +1,4 @@
-"""Collectors of groups that this broker coordinates: their states, what they have committed, and how far behind."""
+"""Collectors of groups that this broker coordinates: states, committed offsets and lag."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def groups(sources: Sources) -> Iterator[Sample | None]:
-    """None is a place to pause."""
+    """Yields None as a pause point."""
     if sources.parts is None:
         return
     hosted: Hosted = dict(sources.parts.replicas.topics())
@@ -30,7 +30,7 @@ def groups(sources: Sources) -> Iterator[Sample | None]:
         for group in list(machine.groups.values()):
             states[group.phase] += 1
             count = sum(map(len, machine.offsets.by_group.get(group.id, {}).values()))
-            if left < max(1, count):  # a group is shown whole, or not at all
+            if left < max(1, count):  # a group is shown completely or not at all
                 left_out += max(1, count)
                 yield None
                 continue

@@ -1,13 +1,13 @@
-"""A small HTTP/1.1 server for scrapers, on the broker's own loop. Bounds keep one client from hurting others:
+"""A small HTTP/1.1 server for scrapers, on the broker's event loop. Limits keep one client from harming others:
 
-    head      8 kB at most (431), within 5 s (closed); no bodies (400)
-    methods   GET and HEAD (405)
-    Host      an address, localhost, the machine's name, or one that was allowed (403): a web page that has its own name
-              point here (DNS rebinding) is refused
-    answer    taken within 30 s, else the connection is cut; the next request is looked at when it has left
-    number    32 connections; one more ends the one that has been idle for longest, or is closed itself
+    head          8 kB at most (431), within 5 s (closed); no bodies (400)
+    methods       GET and HEAD (405)
+    Host          an IP address, localhost, the machine's name, or an allowed name (403), against DNS rebinding: a web
+                  page must not read metrics through a name of its own that resolves to this address
+    response      must be read within 30 s, else the connection is closed; then the next request is handled
+    connections   32; a further one replaces the connection that was idle for longest, or is closed itself
 
-`HttpServer` is given a function from a path to an `Answer`, and knows nothing of metrics.
+`HttpServer` takes a function from a path to an `Answer`. It does not depend on metrics.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Answer(NamedTuple):
 
 
 class BadRequest(Exception):
-    """A request that is refused, and its connection closed."""
+    """A request that is refused; its connection is closed."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -80,7 +80,7 @@ class HttpServer:
         await asyncio.sleep(0)
 
     def admit(self, one: Exchange) -> bool:
-        """Make room for a connection, if need be by closing the one that has been idle for longest."""
+        """Whether there is room for a connection. May close the one that was idle for longest."""
         if len(self._connections) >= CONNECTIONS_MAX:
             idle = next((other for other in self._connections if other.idle), None)
             if idle is None:
@@ -104,13 +104,13 @@ class HttpServer:
             return Answer(405, b"GET or HEAD\n")
         try:
             return await self._respond(request)
-        except Exception:  # a request begins here
+        except Exception:  # the outermost frame of a request
             log.exception("cannot answer %s", request.path)
             return Answer(500, b"failed, see the broker's log\n")
 
 
 class Exchange(asyncio.Protocol):
-    """One connection: requests in, answers out, one at a time."""
+    """One connection. Handles one request at a time."""
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
@@ -126,8 +126,8 @@ class Exchange(asyncio.Protocol):
         return self._task is None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport = cast("asyncio.Transport", transport)  # that of uvloop is of another family
-        transport.set_write_buffer_limits(high=0)  # so that `resume_writing` tells when everything has left
+        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's transport has another base class
+        transport.set_write_buffer_limits(high=0)  # so that `resume_writing` is called when everything is sent
         if self._server.admit(self):
             self._wait(HEAD_S_MAX)
         else:
@@ -135,7 +135,7 @@ class Exchange(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._buffer and self._task is None:
-            self._wait(HEAD_S_MAX)  # from the first byte of a head on, however slowly the others come
+            self._wait(HEAD_S_MAX)  # counts from the first byte of a head
         self._buffer += data
         if self._task is None:
             self._next()
@@ -161,13 +161,13 @@ class Exchange(asyncio.Protocol):
             self._transport.abort()
 
     def _wait(self, seconds: float) -> None:
-        """Cut the connection after so long, unless something happens."""
+        """Close the connection after this time, unless the timer is reset."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(seconds, self.cut)
 
     def _next(self) -> None:
-        """Begin to answer, once a head is whole."""
+        """Start to answer when a head is complete."""
         if self._transport is None:
             return
         end = self._buffer.find(b"\r\n\r\n", 0, HEAD_SIZE_MAX)
@@ -175,7 +175,7 @@ class Exchange(asyncio.Protocol):
             return
         try:
             if end < 0:
-                raise BadRequest(431, "the head of the request is too long")
+                raise BadRequest(431, "the request head is too long")
             request = parse(self._buffer[:end])
         except BadRequest as error:
             self._buffer = b""
@@ -189,7 +189,7 @@ class Exchange(asyncio.Protocol):
     async def _answer(self, request: Request) -> None:
         answer = await self._server.answer(request)
         self._send(answer, keep=request.keeps, head_only=request.method == "HEAD")
-        await self._drained.wait()  # the timer ends who takes too long
+        await self._drained.wait()  # the timer closes connections that take too long
         self._task = None
         if self._transport is not None and request.keeps:
             self._wait(IDLE_S_MAX)
@@ -209,36 +209,36 @@ class Exchange(asyncio.Protocol):
         )
         self._transport.write(head.encode() + (b"" if head_only else answer.body))
         if not keep:
-            self._transport.close()  # when everything is sent
+            self._transport.close()  # after everything is sent
             self._wait(SEND_S_MAX)
 
 
 def parse(head: bytes) -> Request:
-    """The request that a head stands for. BadRequest when it is none, or has a body."""
+    """Parse a request head. BadRequest if it is invalid, or the request has a body."""
     try:
         first, *lines = head.decode("ascii").split("\r\n")
         method, target, version = first.split(" ")
     except ValueError:
-        raise BadRequest(400, "not a request of HTTP/1.1") from None
+        raise BadRequest(400, "not an HTTP/1.1 request") from None
     if version not in ("HTTP/1.1", "HTTP/1.0"):
-        raise BadRequest(505, "HTTP/1.1 is spoken here")
+        raise BadRequest(505, "only HTTP/1.1 is supported")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip() or name.lower() in headers:
-            raise BadRequest(400, "a header that cannot be understood")
+            raise BadRequest(400, "malformed header")
         headers[name.lower()] = value.strip()
     if "host" not in headers:
-        raise BadRequest(400, "the request has no Host")
+        raise BadRequest(400, "the Host header is missing")
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-        raise BadRequest(400, "a request with a body")
+        raise BadRequest(400, "request bodies are not supported")
     keeps = version == "HTTP/1.1" and headers.get("connection", "").lower() != "close"
     return Request(method, target.partition("?")[0], headers, keeps)
 
 
 def is_allowed(host: str, names: frozenset[str]) -> bool:
     """Whether a Host header is an address or an allowed name, and not the name of a web page (DNS rebinding)."""
-    from ipaddress import ip_address  # not in the way of a start
+    from ipaddress import ip_address  # imported late, for a fast start
 
     if "*" in names:
         return True

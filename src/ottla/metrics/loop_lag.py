@@ -1,4 +1,4 @@
-"""How late the event loop runs its timers: the least that a request waits when the broker is busy."""
+"""How late the event loop runs its timers: a lower bound for the wait of a request when the broker is busy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of all figures, derived from the catalogue: `docs/metrics.md`."""
+"""Generates `docs/metrics.md` from the catalogue."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ INTRODUCTION = """# Metrics
 
 Written by `make docs` from `src/ottla/metrics/catalogue.py`; do not edit.
 
-Every broker answers HTTP beside Kafka's protocol:
+Besides Kafka's protocol, every broker serves HTTP:
 
-| address | answer |
+| path | response |
 | --- | --- |
-| `/metrics` | all figures as Prometheus text (version 0.0.4; OpenMetrics 1.0 for who asks for it in `Accept`) |
-| `/health` | 200 while the process lives and its event loop turns |
-| `/ready` | 200 when clients can work with it, else 503; what is missing as JSON |
+| `/metrics` | all metrics as Prometheus text (version 0.0.4, or OpenMetrics 1.0 if `Accept` asks for it) |
+| `/health` | 200 while the process lives and its event loop runs |
+| `/ready` | 200 if clients can use the broker, else 503; what is missing as JSON |
 
-Ready means: started, logs recovered, and in a cluster registered and told of the controller.
+Ready means: the broker has started, its logs are recovered, and in a cluster it is registered and knows the controller.
 
-`ottla.metrics.listener` says where: `host:port`, by default `127.0.0.1:auto`. `auto` is port 9404. When that is taken,
-as by another broker of this machine, or when the broker's own port is any free one (0), it is any free one. The address
-is printed at start and kept in the file `ottla-metrics.address` of the first log folder while the broker runs. `off`
-opens nothing. A request must name an address, `localhost`, the machine's name or one of `ottla.metrics.hosts` as its
-`Host`, so that no web page can have a browser read it under a name of its own.
+`ottla.metrics.listener` is the address: `host:port`, by default `127.0.0.1:auto`. `auto` is port 9404, or any free port
+if 9404 is taken (for example by another broker on the machine) or the broker's own port is 0. The address is printed at
+start and kept in the file `ottla-metrics.address` of the first log folder while the broker runs. `off` disables the
+endpoint. The `Host` of a request must be an IP address, `localhost`, the machine's name or one of
+`ottla.metrics.hosts`. This keeps web pages from reading the metrics through a browser (DNS rebinding).
 
-`ottla.metrics.topics.max`, `.partitions.max` and `.groups.max` bound how many topics, partitions and offsets of groups
-have series of their own, `.clients.max` how many series of clients' own metrics are shown; 0 shows none. What is left
-out is counted in `ottla_metrics_left_out`.
+`ottla.metrics.topics.max`, `.partitions.max` and `.groups.max` limit how many topics, partitions and offsets of groups
+have their own series, `.clients.max` how many series pushed by clients are shown; 0 shows none. What is left out is
+counted in `ottla_metrics_left_out`.
 
-`docs/grafana.json` is a dashboard of the most important figures.
+`docs/grafana.json` is a dashboard of the most important metrics.
 
 ```yaml
 scrape_configs:
@@ -44,9 +44,9 @@ scrape_configs:
 """
 LAG = """## Lag of groups
 
-`ottla_group_lag_records` is exact, and only there where one broker knows both ends: it coordinates the group and leads
-the partition. On a broker that stands alone that is everything. In a cluster, the sum over all brokers has some of the
-partitions only; this has all of them, from a scrape of all brokers:
+`ottla_group_lag_records` is exact. It exists only where one broker knows both offsets, because it coordinates the group
+and leads the partition. A standalone broker has it for all partitions. In a cluster, the sum over all brokers covers
+only some of the partitions. This query covers all of them, if all brokers are scraped:
 
 ```
 clamp_min(
@@ -54,23 +54,23 @@ clamp_min(
   - on (topic, partition) group_right max by (group, topic, partition) (ottla_group_committed_offset), 0)
 ```
 
-A partition for which a group never committed has no series.
+A partition for which a group has never committed has no series.
 """
 SUMS = """## Sums over brokers
 
-A figure is that of one broker. Traffic, requests, `ottla_leaders`, the counts of under-replicated partitions and groups
-add up over brokers, for each partition is counted by its leader and each group by its coordinator. `ottla_brokers`,
-`ottla_topics` and `ottla_cluster_partitions` are each broker's view of the whole: take the `max`. Bytes of logs are
-those of replicas, so they add up to what all disks hold. A counter begins at 0 with each start of a broker, and that of
-a topic with each topic of its name.
+Each metric describes one broker. Traffic, requests, `ottla_leaders` and the counts of under-replicated partitions and
+groups can be summed over brokers, because each partition is counted by its leader and each group by its coordinator.
+`ottla_brokers`, `ottla_topics` and `ottla_cluster_partitions` are each broker's view of the whole cluster: take the
+`max`. Log sizes are those of replicas, so they add up to what all disks hold. Counters start at 0 when a broker starts;
+those of a topic also when the topic is recreated.
 """
 CLIENTS = """## Metrics that clients push (KIP-714)
 
-Java clients from 3.7 and librdkafka from 2.5 on push their own metrics to brokers that list the two APIs and have a
-subscription that matches them. Brokers list them while there is a subscription; a client looks when it connects, so
-those that were connected before the first subscription push after they have connected again. With
-`ottla.client.metrics=always` brokers list them from the start, with `off` never. A subscription is a resource of the
-kind `client-metrics`:
+Java clients since 3.7 and librdkafka since 2.5 push their own metrics to brokers that advertise the two telemetry APIs
+and have a matching subscription. Brokers advertise these APIs while a subscription exists. A client checks this when it
+connects, so clients that were connected before the first subscription push only after they reconnect. With
+`ottla.client.metrics=always` brokers always advertise the APIs, with `off` never. A subscription is a resource of type
+`client-metrics`:
 
 ```
 kafka-client-metrics.sh --bootstrap-server localhost:9092 --alter --name all \\
@@ -79,10 +79,10 @@ kafka-configs.sh --bootstrap-server localhost:9092 --alter --entity-type client-
     --add-config 'metrics=[org.apache.kafka.],interval.ms=10000,match=[client_software_name=librdkafka]'
 ```
 
-What a client pushed last is shown beside the broker's own figures, one series for each data point: its name with
-underscores for dots and `client_` in front (`client_org_apache_kafka_producer_record_send_total`), the labels
-`client_instance_id`, `client_id` and the point's own. Sums that only grow are shown as counters; deltas are added up.
-A client that has not pushed for three intervals, or says that it ends, is forgotten.
+The last push of each client is shown next to the broker's own metrics, one series per data point. The name has
+underscores for dots and the prefix `client_` (`client_org_apache_kafka_producer_record_send_total`); the labels are
+`client_instance_id`, `client_id` and the point's own. Monotonic sums are shown as counters; deltas are added up. A
+client that has not pushed for three intervals, or announces its end, is removed.
 """
 
 

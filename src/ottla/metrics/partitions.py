@@ -1,4 +1,4 @@
-"""Collectors of partitions: how many of them are in which state, and each by itself."""
+"""Collectors of partitions: counts by state, and the metrics of each partition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Health:
-    """How the partitions of a broker are, counted one by one."""
+    """Counts the partitions of a broker by state."""
 
     def __init__(self) -> None:
         self.partitions = 0

@@ -1,4 +1,4 @@
-"""Samples of this process: time, memory, open files. Read in a thread, since many files take a while to count."""
+"""Samples of this process: CPU time, memory, open files. Read in a thread, since counting many files takes a while."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 STATM: Final = "/proc/self/statm"
 PAGE_SIZE: Final = resource.getpagesize()
-BEGAN_S: Final = round(time.time(), 3)  # when this module was loaded, with the start of the broker
+BEGAN_S: Final = round(time.time(), 3)  # when this module was loaded, at the start of the broker
 
 
 def sample() -> list[Sample]:
-    """All samples of the process, now."""
+    """The current samples of the process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     samples = [
         Sample(BUILD, (__version__, sys.version.partition(" ")[0]), 1),
@@ -37,7 +37,7 @@ def sample() -> list[Sample]:
 
 
 def resident(most: int) -> int:
-    """Resident bytes now; the peak where only that is known (macOS)."""
+    """Current resident bytes; the peak where only that is known (macOS)."""
     try:
         with open(STATM, "rb") as statm:
             return int(statm.read().split()[1]) * PAGE_SIZE

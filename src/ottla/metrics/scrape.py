@@ -1,7 +1,7 @@
-"""One answer to /metrics: all collectors in turn, in slices, so that a scrape of many partitions delays no request.
+"""One response to /metrics: runs all collectors in slices, so that a scrape of many partitions delays no request.
 
-System calls (files, disks) are made in a thread. The figures of a disk that hangs are left out, and it is not asked
-again before it has answered.
+System calls (files, disks) run in a thread. The samples of a hanging disk are left out, and the disk is not read again
+until it has answered.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Collector = Callable[[Sources], Iterable[Sample | None]]
 
 TURN_S: Final = 0.002
-LOOK_EVERY: Final = 50  # samples between two looks at the clock
+LOOK_EVERY: Final = 50  # samples between two checks of the clock
 SYSTEM_S_MAX: Final = 1.0
 
 
@@ -52,7 +52,7 @@ class Scrape:
         async with self._one_at_a_time:
             page, turn = Page(), Turn()
             for collector in self._collectors:
-                with self._steps.attempt(f"collecting {collector.__name__}"):  # the others go on
+                with self._steps.attempt(f"collecting {collector.__name__}"):  # the other collectors continue
                     for sample in collector(self._sources):
                         if sample is not None:
                             page.add(sample)
@@ -77,7 +77,7 @@ class Scrape:
 
 
 class Turn:
-    """Gives the loop back when a turn has lasted long enough."""
+    """Yields to the event loop when a time slice is over."""
 
     def __init__(self) -> None:
         self._until = monotonic() + TURN_S

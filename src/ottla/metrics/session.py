@@ -1,4 +1,4 @@
-"""The session with ZooKeeper: its state, and how often it changed to each."""
+"""The ZooKeeper session: its state, and how often it changed to each state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the collectors read: the parts of a running broker that exist so far."""
+"""What the collectors read: the parts of the broker that have started so far."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Sources:
     lag: LoopLag
     missing: Callable[[], list[str]]  # what keeps the broker from being ready
     listeners: list[Listener] = field(default_factory=list)
-    session: StoreSession | None = None  # of a member of a cluster
+    session: StoreSession | None = None  # only in a cluster
     proposals: Proposals | None = None
-    parts: Parts | None = None  # this and the next: once the logs are open
+    parts: Parts | None = None  # this and the next: set when the logs are open
     dispatch: Dispatch | None = None

@@ -1,18 +1,20 @@
-"""Whole clusters in one process, on time, network, disks and a ZooKeeper that a seed decides. `python -m ottla.sim`.
+"""Deterministic simulation of whole clusters in one process: a seed controls time, network, disks and ZooKeeper.
+
+Run it with `python -m ottla.sim`.
 
 loop          an event loop with virtual time, and processes that can be stopped, paused and killed
-clock         what a process takes for the time
-disk          files that may lose or tear what no sync has covered, and run full
-zookeeper     a model of ZooKeeper: sessions, watches, answers that get lost
-net           connections between hosts: late, cut one way or both, reset
-node          a real broker on all of these
-clients       producers and consumers that remember what they were told
+clock         the clock of a process
+disk          files that may lose or tear unsynced writes, and disks that run full
+zookeeper     a model of ZooKeeper: sessions, watches, lost responses
+net           connections between hosts: slow, cut in one or both directions, reset
+node          a real broker on top of these
+clients       producers and consumers that record every response
 members       a consumer group
-transactions  producers that fence each other, and a reader of what is committed; `atomic` knows what they may see
-seasons       a topic that is made, moved, deleted and made again
-cast          who is in a story
-trouble       what happens to the cluster
-checks        what must hold, looked at from outside
-world         a cluster, its clients, and what happens to them
+transactions  producers that fence each other, and a read_committed reader; `atomic` checks what they see
+seasons       a topic that is created, moved, deleted and created again
+cast          the clients of a run
+trouble       injected failures
+checks        invariants, checked from outside the broker
+world         a cluster, its clients and its failures
 trial         one seed from beginning to end
 """

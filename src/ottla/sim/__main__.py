@@ -1,9 +1,9 @@
-"""`python -m ottla.sim`: stories of simulated clusters, one for each seed.
+"""`python -m ottla.sim`: runs simulated clusters, one run ("story") per seed.
 
-    python -m ottla.sim --seed 42 --trace        one story, with everything that happens in it
-    python -m ottla.sim --seeds 1000 --jobs 2    many, each in a process with others; exit code 1 if one goes wrong
+    python -m ottla.sim --seed 42 --trace        one run, with every event
+    python -m ottla.sim --seeds 1000 --jobs 2    many runs in parallel; exit code 1 if one fails
 
-A seed is the same story on every run: the order in which Python goes through sets of text is fixed for that.
+A seed always gives the same run. For that, Python's hash seed is fixed, which decides the order of sets of strings.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ HASH_SEED = "0"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m ottla.sim", description="Clusters in a simulated world.")
-    parser.add_argument("--seed", type=int, help="one story")
-    parser.add_argument("--seeds", type=int, default=100, help="how many stories")
+    parser = argparse.ArgumentParser(prog="python -m ottla.sim", description="Run simulated clusters.")
+    parser.add_argument("--seed", type=int, help="run only this seed")
+    parser.add_argument("--seeds", type=int, default=100, help="number of runs")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--trace", action="store_true", help="say everything that happens")
+    parser.add_argument("--trace", action="store_true", help="print every event")
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
         environment = {**os.environ, "PYTHONHASHSEED": HASH_SEED}

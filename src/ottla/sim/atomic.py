@@ -1,16 +1,16 @@
-"""What transactions promise, and what is wrong with what clients saw of them (V10): pure.
+"""Checks the guarantees of transactions against what clients saw (V10). Pure.
 
-Every value belongs to one transaction. A producer says when it begins, what it writes, when it asks for the commit, and
-how that was answered; a reader of what is committed says what it got. From these alone `Transactions` finds:
+Every value belongs to one transaction. A producer reports when it begins, what it writes, when it requests the commit,
+and the response; a read_committed reader reports what it got. From these alone `Transactions` finds:
 
-    early     a value that was read before anybody asked to commit its transaction
-    aborted   a value of a transaction that was aborted, and read
-    half      a transaction of which some was read and some was not, in the end
-    lost      a transaction whose commit was acknowledged, and not read in the end
-    zombie    a commit that was acknowledged to a producer after another had taken its place
-    offsets   a group's offset in the end that is not that of the last transaction that committed one
-    marker    a transaction that has no end in a log before the next one of its producer, or the wrong one: readers may
-              not notice, for the end of the next one is taken for its own
+    early     a value that was read before a commit of its transaction was requested
+    aborted   a value that was read although its transaction was aborted
+    half      a transaction of which only a part was read in the end
+    lost      a transaction whose commit was acknowledged, but which was not read in the end
+    zombie    a commit that was acknowledged to a producer after another one had taken over
+    offsets   a final offset of a group that is not that of the last transaction that committed one
+    marker    a transaction without an end marker in a log before its producer's next one, or with the wrong marker:
+              readers may not notice, since they take the next transaction's marker for its own
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class Transaction:
         self.values: set[tuple[Partition, bytes]] = set()
         self.acknowledged: set[tuple[Partition, bytes]] = set()
         self.offset: int | None = None
-        self.asked = False  # whether somebody may have been asked to commit it
-        self.fenced = False  # before that, another producer had taken the place of its own
-        self.committed: bool | None = None  # as far as its producer knows
+        self.asked = False  # whether a commit may have been requested
+        self.fenced = False  # another producer had taken over before that
+        self.committed: bool | None = None  # None: its producer does not know
 
     def __repr__(self) -> str:
         return f"transaction {self.number}"
 
 
 class Transactions:
-    """Those of one transactional id, one after the other."""
+    """The transactions of one transactional id, in order."""
 
     def __init__(self, wrong: Callable[[str], None]) -> None:
         self.begun: list[Transaction] = []
@@ -54,7 +54,7 @@ class Transactions:
     # Producers.
 
     def note_takeover(self, epoch: int) -> None:
-        """A producer was told that it is the one from now on. Answers may overtake each other, epochs do not."""
+        """A producer got this epoch and has taken over. Responses may overtake each other, but epochs are ordered."""
         self._epoch = max(self._epoch, epoch)
 
     def begin(self, epoch: int) -> Transaction:
@@ -71,12 +71,12 @@ class Transactions:
         transaction.acknowledged.update((partition, value) for value in values)
 
     def note_commit_request(self, transaction: Transaction) -> None:
-        """Its producer is about to ask for the commit, perhaps not for the first time."""
+        """Its producer is about to request the commit, perhaps not for the first time."""
         if not transaction.asked:
             transaction.asked, transaction.fenced = True, transaction.epoch < self._epoch
 
     def note_end(self, transaction: Transaction, *, commit: bool) -> None:
-        """Its end was acknowledged; or it was given up, which is an abort if nobody had asked for the commit."""
+        """Its end was acknowledged; or it was abandoned, which is an abort if no commit was requested."""
         if commit and transaction.fenced:
             self._wrong(f"V10 zombie: the commit of {transaction} was acknowledged, and another had taken over")
         if commit or not transaction.asked:
@@ -98,9 +98,9 @@ class Transactions:
     # The end.
 
     def look_for_ends(self, partition: Partition, data: bytes) -> None:
-        """All batches of a log."""
+        """Check the markers in all batches of a log."""
         where = f"{partition[0]}-{partition[1]}"
-        last: dict[int, Transaction] = {}  # by producer id: the one that is open
+        last: dict[int, Transaction] = {}  # by producer id: its open transaction
         for entry in batch.entries(data):
             header = batch.header(data, entry.position)
             if header.control:
@@ -116,7 +116,7 @@ class Transactions:
                         return
 
     def close(self, logs: Mapping[Partition, Mapping[int, bytes]], offset: int) -> None:
-        """What is in the logs, by offset, and the offset of the group: everything has ended and was read."""
+        """Final check, when all transactions have ended and were read: the logs by offset, and the group's offset."""
         for partition, values in logs.items():
             read = self.read.get(partition, {})
             for at, value in sorted(values.items()):

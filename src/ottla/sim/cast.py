@@ -1,6 +1,6 @@
-"""Who is in a story: two producers, a reader and a group in each, and others by chance.
+"""The clients of a run: always two producers, a reader and a group; others at random.
 
-Each kind says what must come true when everything has healed (V17), and what is wrong in the end.
+Each kind of client defines what must become true after all failures have healed (V17), and its final checks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ottla.sim.world import World
 
 GROUP = "readers"
-PARTS = {"transactions": 0.5, "seasons": 0.4, "keys": 0.4}  # how likely each is
+PARTS = {"transactions": 0.5, "seasons": 0.4, "keys": 0.4}  # probability of each
 
 
 class Cast:
@@ -35,7 +35,7 @@ class Cast:
         client, history, partitions = world.client, world.history, world.partitions
         self.ledger = GroupLedger(world.fail)
         self.transactions = Transactions(world.fail)
-        self.topics: dict[str, dict[str, str]] = {}  # more that it needs, of one partition each, with their options
+        self.topics: dict[str, dict[str, str]] = {}  # additional topics with one partition each, and their options
         self.table: TableReader | None = None
         self.writers: list[ProducingClient | TransactionalProducer | Gardener | KeyedProducer] = [
             ProducingClient(client(name), history, partitions, pause_s=0.3) for name in ("p1", "p2")
@@ -94,7 +94,7 @@ class Cast:
         }
 
     async def end(self, logs: Mapping[Partition, Mapping[int, bytes]], contents: Mapping[Partition, bytes]) -> None:
-        """What is in the logs, by offset and as it is, when nothing is written any more."""
+        """Final checks, after the last write: log contents by offset, and as bytes."""
         for client in (*self.writers, *self.readers):
             if client.refused:
                 self.world.fail(f"V9 {client.refused[0]}")

@@ -1,22 +1,23 @@
-"""What must hold in a cluster at every moment, looked at from outside the code under test.
+"""Invariants of a cluster, checked all the time from outside the code under test.
 
-After every callback of a broker its partitions are compared with what was seen before, and every change in the store
-is looked at as it happens. The truth is kept here: what was committed, byte for byte, from the first replica that
-raised its high watermark over it.
+After every callback of a broker its partitions are compared with their previous state, and every change in the store is
+checked as it happens. The committed bytes are kept here as the truth, taken from the first replica whose high watermark
+passed them.
 
     V2, V5   below its high watermark every replica has the same bytes
-    V3       a high watermark does not go back within the life of a process
+    V3       a high watermark does not decrease during the life of a process
     V4       a leader commits only what every in-sync replica of its epoch has
-    V6       an epoch has one leader, a broker's epoch never goes back, and who begins to lead has all that is committed
-    V7       who joins the in-sync set has all that is committed
-    V11      of a compacted topic a replica has, in place of the same bytes, the same records at their offsets, and what
-             is missing was replaced by a later record (`compacted.py`)
-    V15      the state in the store: epochs rise, one leader for each, an in-sync set of assigned replicas; a new leader
-             comes from the last in-sync set; no former controller writes it; topics come and go only when asked for;
-             a partition has a log of its own topic id
+    V6       an epoch has one leader, a broker's epoch never decreases, and a new leader has all committed records
+    V7       a replica that joins the ISR has all committed records
+    V11      in a compacted topic a replica has, instead of the same bytes, the same records at their offsets, and
+             every missing record was replaced by a later one (`compacted.py`)
+    V15      the state in the store: epochs rise; one leader for each; the ISR is a subset of the assigned replicas; a
+             new leader comes from the last ISR; no former controller writes it; topics are created and deleted only on
+             request; a partition's log has the topic's id
 
-A topic that is deleted and made again has another id, and a broker may hear late of either: what it has of another id
-than the one in the store is not compared with what others have. Brokers that speak as Kafka 2.3 did know no ids.
+A topic that is deleted and created again gets another id, and a broker may learn of both late: partitions whose id
+differs from the one in the store are not compared with other replicas. Brokers that use the protocol of Kafka 2.3 have
+no ids.
 
 What clients were told is checked by `history.py` (V1, V2, V3, V8, V9, V13).
 """
@@ -45,7 +46,7 @@ COMPACTED = frozenset((keyed.NAME, "__consumer_offsets", "__transaction_state"))
 
 
 class SeenReplica(NamedTuple):
-    """A replica as it was after the last callback of its broker."""
+    """State of a replica after the last callback of its broker."""
 
     high: int
     end: int
@@ -54,7 +55,7 @@ class SeenReplica(NamedTuple):
 
 
 class StoredState(NamedTuple):
-    """What the store says of a partition."""
+    """State of a partition in the store."""
 
     leader: int
     epoch: int
@@ -63,7 +64,7 @@ class StoredState(NamedTuple):
 
 
 class Truth:
-    """What is committed in one partition: the bytes of its batches, and where the batch at an offset begins."""
+    """The committed records of one partition: the bytes of its batches, and the position of the batch at an offset."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -75,25 +76,23 @@ class Checks:
     def __init__(self, store: SimZooKeeper, wrong: Callable[[str], None]) -> None:
         self.truths: dict[Key, Truth] = defaultdict(Truth)
         self.kept: dict[Key, CompactedTruth] = defaultdict(lambda: CompactedTruth(store.loop.time))
-        self.compactions = 0  # that were looked at
+        self.compactions = 0  # checked so far
         self.states: dict[Key, StoredState] = {}
-        self.ends: dict[tuple[int, Key], int] = {}  # the end of each replica's log; none after its power was lost
-        self.deletable: set[str] = set()  # topics that somebody has asked to delete
+        self.ends: dict[tuple[int, Key], int] = {}  # log end of each replica; absent after a power loss
+        self.deletable: set[str] = set()  # topics whose deletion was requested
         self.unclean = False  # leaders from outside the in-sync set are allowed
         self._store = store
         self._wrong = wrong
         self._of: dict[Process, SimNode] = {}
         self._seen: dict[tuple[int, Key], SeenReplica] = {}
-        self._last: dict[
-            int, tuple[Any, ...]
-        ] = {}  # by the id of a partition: what was compared, for it is asked often
-        self._compacted: dict[tuple[int, Key], int] = {}  # how far each replica was when it was looked at
-        self._stored = 0  # how often topics have come, gone or changed in the store
+        self._last: dict[int, tuple[Any, ...]] = {}  # cache by the id of a partition: what was compared
+        self._compacted: dict[tuple[int, Key], int] = {}  # compaction progress of each replica at its last check
+        self._stored = 0  # how often topics were created, deleted or changed in the store
         self._verified: dict[tuple[int, Key], int] = {}
-        self._logs: dict[tuple[int, Key], Any] = {}  # the logs of those that were seen
-        self._released: set[tuple[int, Key]] = set()  # replicas that were moved away: their logs may begin anew
+        self._logs: dict[tuple[int, Key], Any] = {}  # the logs of replicas seen so far
+        self._released: set[tuple[int, Key]] = set()  # replicas that were moved away: their logs may start again
         self._leaders: dict[tuple[Key, int], int] = {}
-        self._isrs: dict[tuple[Key, int], tuple[int, ...]] = {}  # the last in-sync set of each epoch
+        self._isrs: dict[tuple[Key, int], tuple[int, ...]] = {}  # the last ISR of each epoch
         self._assigned: dict[str, dict[str, list[int]]] = {}
         self._ids: dict[str, bytes] = {}  # of the topics in the store
         self.kept[keyed.PARTITION].delete_retention_s = keyed.DELETE_RETENTION_MS / 1000
@@ -102,7 +101,7 @@ class Checks:
     # Brokers.
 
     def begin(self, node: SimNode) -> None:
-        """A new process: what the old one had in mind counts no more."""
+        """A new process starts: the memory state of the old one no longer counts."""
         assert node.process is not None
         self._of[node.process] = node
         for key in [key for key in self._seen if key[0] == node.number]:
@@ -115,11 +114,11 @@ class Checks:
             del self.ends[key]
 
     def note_clock_jump(self) -> None:
-        """How old a tombstone is can no longer be told."""
+        """After a clock jump the age of tombstones is unknown."""
         self.kept[keyed.PARTITION].delete_retention_s = 0.0
 
     def after(self, process: Process) -> None:
-        """A callback of this process has run."""
+        """Called after every callback of this process."""
         node = self._of.get(process)
         if node is None or process.dead:
             return
@@ -190,7 +189,7 @@ class Checks:
                     self._wrong(f"V4 {name}: commits {seen.high}, and b{member}, in sync, ends at {end}")
 
     def _verify(self, place: tuple[int, Key], key: Key, partition: Any, high: int, name: str) -> None:
-        """Compare what this replica has below `high` with the truth; what nobody had before becomes the truth."""
+        """Compare this replica below `high` with the truth. Newly committed records become part of the truth."""
         truth, at = self.truths[key], self._verified.get(place, partition.log.start)
         if partition.log.start > 0 or at >= high:
             return
@@ -218,7 +217,7 @@ class Checks:
         self._verified[place] = at
 
     def _look_for_gaps(self, place: tuple[int, Key], partition: Any) -> None:
-        """After each compaction, look at all that is left (V11)."""
+        """After each compaction, check all remaining records (V11)."""
         log, (number, key) = partition.log, place
         if log.compacted == self._compacted.get(place) or log.compacted is None:
             return
@@ -235,7 +234,7 @@ class Checks:
     # The store.
 
     def is_whole(self) -> bool:
-        """Whether every partition has a leader and every replica of it is in sync."""
+        """Whether every partition has a leader and all its replicas are in sync."""
         return all(
             state.leader >= 0 and len(state.isr) == len(self._assigned.get(topic, {}).get(str(index), ()))
             for (topic, index), state in self.states.items()
@@ -310,7 +309,7 @@ class Checks:
 
 
 def list_hosted(node: SimNode) -> Iterable[Any]:
-    """The partitions that the broker of a node has, as its own objects."""
+    """The partition objects of a node's broker."""
     if node.broker is None or node.broker._dispatch is None:
         return ()
     return [one for one in node.broker._dispatch._parts.replicas if not one.log.fault]

@@ -1,9 +1,8 @@
-"""Clients of the simulated cluster: producers and readers that remember everything they were told.
+"""Clients of the simulated cluster: producers and readers that record every response.
 
-They are as simple as a client can be and still be right: a producer keeps a few batches in flight for each partition
-and sends all of them again, in order, until each has its answer; a reader asks the leader for what comes next. What
-they are told goes into the history. A client never goes back to a leader of an older epoch, unless it is `trusting`, as
-some real ones are.
+They are as simple as a correct client can be: a producer keeps a few batches in flight for each partition and resends
+all of them, in order, until each is answered; a reader fetches the next records from the leader. All responses go into
+the history. A client never returns to a leader of an older epoch, unless it is `trusting`, as some real ones are.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class RequestRefused(Exception):
 
 
 class Client:
-    """Connections to brokers, and who leads what."""
+    """Connections to brokers, and the leaders of partitions."""
 
     def __init__(self, network: Network, name: str, bootstrap: Sequence[Address], chance: Random) -> None:
         self.name = name
@@ -71,7 +70,7 @@ class Client:
         self.network = network
         self.loop = network.loop
         self.controller = -1
-        self.trusting = False  # believes whoever it asks, even what is older than what it knows
+        self.trusting = False  # accepts metadata even if it is older than what it knows
         self._bootstrap = list(bootstrap)
         self._brokers: dict[int, Address] = {}
         self._leaders: dict[Partition, tuple[int, int]] = {}  # epoch, broker
@@ -98,14 +97,14 @@ class Client:
 
     @property
     def known(self) -> list[int]:
-        """The brokers that we were told of last."""
+        """The brokers in the last metadata response."""
         return sorted(self._brokers)
 
     def address(self, broker: int) -> Address | None:
         return self._brokers.get(broker)
 
     async def refresh(self, *topics: str) -> None:
-        """Ask some broker who leads; it may not know better than we do, or not answer."""
+        """Ask some broker for the leaders; it may know less than we do, or not respond."""
         wanted = [MetadataRequestTopic(name=topic) for topic in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         with suppress(LinkError):
@@ -130,7 +129,7 @@ class Client:
 
 
 class Sent:
-    """A batch on its way, until it is acknowledged."""
+    """A batch in flight, until it is acknowledged."""
 
     __slots__ = ("sequence", "values")
 
@@ -154,7 +153,7 @@ class ProducingClient:
         self._producer = (-1, -1)
 
     async def run(self) -> None:
-        """Until it is told to stop and everything is acknowledged."""
+        """Run until stopped and everything is acknowledged."""
         await self._begin()
         await asyncio.gather(*(self._feed(partition) for partition in self.partitions))
 
@@ -189,7 +188,7 @@ class ProducingClient:
                 await asyncio.sleep(chance.expovariate(1 / self._pause_s))
 
     async def _deliver(self, partition: Partition, waiting: deque[Sent]) -> bool:
-        """Send all that waits, in order; True if all of it was acknowledged."""
+        """Send all waiting batches in order. Returns whether all of them were acknowledged."""
         leader, epoch = self.client.leader(partition), self.client.epoch(partition)
         if leader is None:
             return False
@@ -221,7 +220,7 @@ class ProducingClient:
             self.history.note_acknowledged(partition, answer.base_offset, sent.values)
             return True
         if code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            waiting.remove(sent)  # it is there; where is forgotten
+            waiting.remove(sent)  # it was written, but the offset is unknown
             self.waiting -= 1
             return True
         if code not in RETRY or (code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and first):
@@ -238,7 +237,7 @@ class ProducingClient:
 
 
 class ReadingClient:
-    """Reads some partitions from the beginning, committed or not, and asks where they end."""
+    """Reads some partitions from the beginning with read_uncommitted, and asks for their end offsets."""
 
     isolation = 0
 
@@ -250,7 +249,7 @@ class ReadingClient:
         self._ends: dict[Partition, int] = {}
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until cancelled."""
         await asyncio.gather(*(self._follow(partition) for partition in self.positions))
 
     async def _follow(self, partition: Partition) -> None:
@@ -304,7 +303,7 @@ class ReadingClient:
         self.positions[partition] = max(self.positions[partition], end_of(data))
 
     async def _look(self, link: Link, partition: Partition) -> None:
-        """The end of the log, as it is told to clients: it never goes back."""
+        """Get the end offset that clients see: it must never decrease."""
         one = ListOffsetsPartition(
             partition_index=partition[1], current_leader_epoch=self.client.epoch(partition), timestamp=-1
         )
@@ -316,7 +315,7 @@ class ReadingClient:
 
 
 def records(data: bytes) -> Iterator[batch.Record]:
-    """Those that a producer sent: the markers of transactions are for the reader's eyes only."""
+    """The records that producers sent, without transaction markers."""
     for entry in batch.entries(data):
         if not batch.header(data, entry.position).control:
             yield from batch.iterate(data, entry.position)

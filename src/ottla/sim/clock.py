@@ -1,4 +1,4 @@
-"""What a simulated process takes for the time: durations are the loop's, the wall clock is its own and may be set."""
+"""The clock of a simulated process: monotonic time is the loop's; each process has its own wall clock that can jump."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ class SimClock:
         return self._loop.time()
 
     def jump(self, by_ms: int) -> None:
-        """Somebody sets the clock, forwards or back."""
+        """Set the wall clock forwards or back."""
         self.offset_ms += by_ms

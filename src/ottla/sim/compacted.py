@@ -1,13 +1,13 @@
-"""What is committed in one partition of a compacted topic, record by record, and what a replica may have lost of it.
+"""The committed records of one partition of a compacted topic, and which of them a replica may have removed.
 
-Replicas compact at moments of their own, so their bytes differ. But a record that is there is what was committed at its
-offset, and one that is missing has an excuse:
+Replicas compact at different times, so their bytes differ. But every record must be what was committed at its offset,
+and a missing record needs a reason:
 
     replaced    a later record of its key is committed
-    aborted     its transaction was
-    tombstone   it was one, and `delete.retention.ms` have passed since it was committed
+    aborted     its transaction was aborted
+    tombstone   it was a tombstone, and `delete.retention.ms` have passed since it was committed
 
-A record of a transaction replaces others only when the transaction is committed.
+A transactional record replaces others only when its transaction is committed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Kept(NamedTuple):
-    """A record, and when it was seen to be committed."""
+    """A record, and when its commit was first seen."""
 
     key: bytes | None
     value: bytes | None
@@ -35,12 +35,12 @@ class CompactedTruth:
         self.delete_retention_s = delete_retention_s
         self._time = time
         self._records: dict[int, Kept] = {}  # by offset
-        self._last: dict[bytes | None, int] = {}  # of each key, of all that is decided
+        self._last: dict[bytes | None, int] = {}  # last decided offset of each key
         self._aborted: set[int] = set()
-        self._open: dict[int, list[int]] = {}  # offsets of transactions that have not ended, by producer
+        self._open: dict[int, list[int]] = {}  # offsets of open transactions, by producer
 
     def verify(self, found: Iterable[tuple[batch.Entry, bytes]], begin: int, end: int) -> Iterator[str]:
-        """Look at what a replica has between two offsets, all of it below its high watermark. Yields what is wrong."""
+        """Check a replica between two offsets, all below its high watermark. Yields what is wrong."""
         at = begin
         for entry, data in found:
             if entry.base_offset >= self.high:
@@ -58,7 +58,7 @@ class CompactedTruth:
         yield from self._explain(at, min(end, self.high))
 
     def _explain(self, begin: int, end: int) -> Iterator[str]:
-        """These offsets are missing."""
+        """Check the reasons for missing offsets. Yields what is wrong."""
         for offset in range(begin, end):
             known = self._records.get(offset)
             if known is None or offset in self._aborted or self._last.get(known.key, -1) > offset:

@@ -1,11 +1,11 @@
-"""A disk for one host: real files in a folder, and what a power cut, a full device or a dead process makes of them.
+"""A disk for one host: real files in a folder, with simulated power cuts, full devices and dead processes.
 
-The files are real, because regions of them are read by descriptor. Of every file the disk remembers the content that
-the last sync has covered. `cut_power` puts each file back to something between that and what was written since: all of
-it, some of it, or torn, with sectors that never got there. Names (creating, renaming, removing) are kept in order, as
-file systems with a journal do; a file that was replaced without a sync is the old or the new one.
+The files are real, because regions of them are read by descriptor. For every file the disk remembers the content at the
+last sync. `cut_power` sets each file to a state between that and what was written since: all of it, some of it, or torn
+writes with missing sectors. Operations on names (create, rename, remove) keep their order, as in a journaling file
+system; a file that was replaced without a sync is the old or the new one.
 
-A process that is dead writes nothing more: its disk refuses everything.
+A dead process cannot write any more: its disk refuses everything.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ TOTAL = 1 << 40
 
 
 class Device:
-    """What stays when a process ends: the content of files that has reached it, and whether there is room."""
+    """What outlives a process: the synced content of files, and whether the disk is full."""
 
     def __init__(self, chance: Random) -> None:
         self.chance = chance
         self.full = False
-        self.starved = False  # its processes may open no more files
+        self.starved = False  # its processes cannot open more files
         self.synced: dict[str, bytes] = {}
         self.syncs = 0
 
     def cut_power(self) -> int:
-        """Lose what no sync has covered; returns how many bytes were at stake."""
+        """Lose unsynced writes. Returns how many unsynced bytes there were."""
         stake = 0
         for path in sorted(self.synced):
             safe = self.synced[path]
@@ -57,7 +57,7 @@ class Device:
         return stake
 
     def _survivor(self, safe: bytes, now: bytes) -> bytes:
-        """What is found after the power is back."""
+        """The content of a file after a power cut."""
         chance = self.chance
         fate = chance.random()
         if fate < 0.3:
@@ -65,7 +65,7 @@ class Device:
         if fate < 0.5:
             return now
         size = chance.randint(min(len(safe), len(now)), max(len(safe), len(now)))
-        if not now.startswith(safe):  # rewritten or cut in the middle: the whole of one of them
+        if not now.startswith(safe):  # rewritten or truncated: either version as a whole
             return chance.choice((safe, now))
         kept = bytearray(now[:size])
         for sector in range(-(-len(safe) // SECTOR) * SECTOR, size, SECTOR):
@@ -84,7 +84,7 @@ class SimDisk(RealDisk):
         self.dead = False
 
     def kill(self) -> None:
-        """The process is gone, and its descriptors with it."""
+        """The process is dead: its descriptors are closed."""
         self.dead = True
         for file in self._open:
             file.close()
@@ -127,7 +127,7 @@ class SimDisk(RealDisk):
             self._device.synced[path] = os.pread(fd, os.fstat(fd).st_size, 0)
 
     def _path(self, fd: int) -> str:
-        """Where the file is now: it may have been renamed, or its folder."""
+        """The current path of a file: it or its folder may have been renamed."""
         return os.readlink(f"/proc/self/fd/{fd}")
 
     def read(self, path: Path) -> bytes:
@@ -166,7 +166,7 @@ class SimDisk(RealDisk):
         self._device.synced.pop(os.fspath(path), None)
 
     def scan(self, folder: Path) -> Sequence[Entry]:
-        """In the order of names: that of a real folder is nobody's to decide."""
+        """Entries sorted by name, since the order of a real folder is not deterministic."""
         self._check(os.fspath(folder), writes=False)
         return sorted(super().scan(folder), key=lambda entry: entry.name)
 

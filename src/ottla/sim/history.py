@@ -1,15 +1,15 @@
-"""What clients of a cluster were told, and what is wrong with it: pure, for simulated clusters and for real ones.
+"""Checks the responses that clients of a cluster got. Pure; for simulated and real clusters.
 
-Every value is unique. A producer says what it sends and what was acknowledged; a reader says what it got, in order, and
-which high watermarks it was told. From these alone `History` finds:
+Every value is unique. A producer reports what it sends and what was acknowledged; a reader reports what it got, in
+order, and the high watermarks it saw. From these alone `History` finds:
 
     inconsistent   two values at one offset
-    duplicate      one value at two offsets, though its producer is idempotent
-    invented       a value that nobody sent
+    duplicate      one value at two offsets, although its producer is idempotent
+    invented       a value that no producer sent
     reordered      records of one producer in another order than it sent them
-    skipped        a reader that went past an acknowledged record
-    backwards      a high watermark, or the end of a log, that was lower than before
-    lost           an acknowledged record that is not there in the end
+    skipped        a reader that skipped an acknowledged record
+    backwards      a high watermark or log end that was lower than before
+    lost           an acknowledged record that is missing in the end
     diverged       two replicas that differ below the high watermark
 """
 
@@ -35,7 +35,7 @@ class Violation(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Who wrote a value: the how-manieth of a producer in this partition."""
+    """Origin of a value: its producer, and its number among that producer's values in the partition."""
 
     producer: str
     number: int
@@ -47,7 +47,7 @@ class ReaderState:
     def __init__(self, position: int) -> None:
         self.position = position
         self.high = -1
-        self.last: dict[str, int] = {}  # of each producer, the number of the last value
+        self.last: dict[str, int] = {}  # producer → number of its last value
 
 
 class Story:
@@ -57,12 +57,12 @@ class Story:
         self.places: dict[bytes, Place] = {}
         self.counts: dict[str, int] = defaultdict(int)
         self.acked: dict[int, bytes] = {}
-        self.unplaced: set[bytes] = set()  # acknowledged, and nobody was told where
-        self.values: dict[int, bytes] = {}  # every offset that anybody was told of
+        self.unplaced: set[bytes] = set()  # acknowledged, at an unknown offset
+        self.values: dict[int, bytes] = {}  # value at every offset that any client saw
         self.offsets: dict[bytes, int] = {}
         self.readers: dict[str, ReaderState] = {}
         self.ends: dict[str, int] = {}
-        self.last_acked: dict[str, tuple[int, int]] = {}  # of each producer: number and offset
+        self.last_acked: dict[str, tuple[int, int]] = {}  # producer → number and offset
 
 
 class History:
@@ -87,9 +87,9 @@ class History:
             story.counts[producer] += 1
 
     def note_acknowledged(self, partition: Partition, base: int | None, values: Sequence[bytes]) -> None:
-        """`base` is None when the client knows that they were written, and not where.
+        """`base` is None if the client knows that they were written, but not where.
 
-        librdkafka tells no offset of a batch whose answer it never saw, once a later batch has succeeded.
+        librdkafka reports no offset for a batch whose response it never got, once a later batch has succeeded.
         """
         story = self.partitions[partition]
         if base is None:
@@ -109,7 +109,7 @@ class History:
     # Readers.
 
     def note_start(self, reader: str, partition: Partition, position: int) -> None:
-        """A reader begins at an offset, or goes there."""
+        """A reader starts at an offset, or seeks to it."""
         before = self.partitions[partition].readers.get(reader)
         now = self.partitions[partition].readers[reader] = ReaderState(position)
         if before is not None:
@@ -133,14 +133,14 @@ class History:
             state.last[place.producer] = place.number
 
     def note_high(self, reader: str, partition: Partition, high: int) -> None:
-        """A reader is told the high watermark."""
+        """A reader got this high watermark."""
         state = self.partitions[partition].readers.setdefault(reader, ReaderState(0))
         if high < state.high:
             self._wrong("backwards", partition, f"{reader} was told a high watermark of {state.high}, then {high}")
         state.high = max(state.high, high)
 
     def _note(self, partition: Partition, offset: int, value: bytes) -> bool:
-        """There is this value at this offset, somebody was told. Whether somebody sent it."""
+        """A client saw this value at this offset. Returns whether a producer sent it."""
         story = self.partitions[partition]
         if value not in story.places:
             self._wrong("invented", partition, f"{value!r} at {offset}")
@@ -156,7 +156,7 @@ class History:
     # The end.
 
     def check_found(self, partition: Partition, values: Mapping[int, bytes], *, where: str = "the log") -> None:
-        """All that is there in the end, by offset."""
+        """Check the final content of a log, by offset."""
         story = self.partitions[partition]
         for offset, value in sorted(story.acked.items()):
             if offset not in values:
@@ -172,7 +172,7 @@ class History:
                 order[place.producer] = place.number
 
     def compare_replicas(self, partition: Partition, contents: Mapping[str, bytes]) -> None:
-        """What the replicas have below the high watermark, byte for byte."""
+        """Compare the bytes of the replicas below the high watermark."""
         first, *others = sorted(contents)
         for other in others:
             if contents[first] != contents[other]:
@@ -181,5 +181,5 @@ class History:
 
 
 def difference(one: bytes, other: bytes) -> int:
-    """The first byte at which they differ."""
+    """The position of the first byte that differs."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

@@ -1,8 +1,8 @@
 """A compacted topic: a producer that writes the same few keys over and over, and a reader of their last values (V11).
 
-The reader goes through the topic from the beginning to the end, again and again, as somebody who restores a table from
-it. Of each key it must find what was acknowledged last before it began, or something later. A key whose last record is
-a tombstone may be missing. `checks.py` looks at every replica meanwhile.
+The reader reads the topic from the beginning to the end, again and again, as if to restore a table from it. For each
+key it must find the value that was last acknowledged before it started, or a later one. A key whose last record is a
+tombstone may be missing. Meanwhile `checks.py` checks every replica.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ class Written(NamedTuple):
 
 
 class KeyLedger:
-    """What was written, and what is wrong with what was read: pure."""
+    """Records what was written, and checks what was read. Pure."""
 
     def __init__(self, wrong: Callable[[str], None]) -> None:
-        self.last: dict[bytes, Written] = {}  # of each key, what was acknowledged last
-        self.values: dict[int, tuple[bytes, bytes | None]] = {}  # by offset, whatever anybody was told
+        self.last: dict[bytes, Written] = {}  # key → record that was acknowledged last
+        self.values: dict[int, tuple[bytes, bytes | None]] = {}  # by offset, all that any client saw
         self._sent: set[tuple[bytes, bytes | None]] = set()
         self._wrong = wrong
 
     @property
     def end(self) -> int:
-        """Everything that was acknowledged is before this offset."""
+        """The offset after the last acknowledged record."""
         return max((one.offset + 1 for one in self.last.values()), default=0)
 
     def note_sent(self, key: bytes, value: bytes | None) -> None:
@@ -78,7 +78,7 @@ class KeyLedger:
             self._wrong(f"V11 {NAME}: {(key, value)} at {offset}, and {known} was there before")
 
     def check(self, before: dict[bytes, Written], found: dict[bytes, Written], *, slow: bool) -> None:
-        """`before`: what was acknowledged when the reader began. `slow`: it took longer than tombstones are kept."""
+        """`before`: what was acknowledged when the reader started. `slow`: it took longer than tombstones are kept."""
         for key, written in before.items():
             read = found.get(key, Written(-1, None))
             gone = written.value is None and (read.offset < 0 or slow)
@@ -98,7 +98,7 @@ class KeyedProducer:
         self._count = 0
 
     async def run(self) -> None:
-        """Until it is told to stop, and everything is acknowledged."""
+        """Run until stopped and everything is acknowledged."""
         await self._begin()
         sequence = 0
         while not self.stopping:
@@ -159,13 +159,13 @@ class TableReader:
         self.passes = 0
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until cancelled."""
         while True:
             await self.restore()
             await asyncio.sleep(self.client.chance.expovariate(1))
 
     async def restore(self) -> None:
-        """Read from the beginning to the end: what replaces a missing record may have been written meanwhile."""
+        """Read from the beginning to the end. The end moves: a missing record may have been replaced meanwhile."""
         before, began = dict(self.ledger.last), self.client.loop.time()
         found: dict[bytes, Written] = {}
         at = high = 0

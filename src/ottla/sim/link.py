@@ -1,6 +1,6 @@
-"""One connection of a simulated client: frames made and read by the real codec, answers in the order of the requests.
+"""One connection of a simulated client: uses the real codec; responses arrive in the order of the requests.
 
-Brokers talk to each other through the real `cluster/peers.py`; a client has this, which shares no code with it.
+Brokers connect to each other through the real `cluster/peers.py`, which shares no code with this.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ LENGTH = struct.Struct(">i")
 
 
 class LinkError(Exception):
-    """There is no answer, and nobody knows what became of the request."""
+    """There is no response, and it is unknown whether the request was carried out."""
 
 
 class Link:
-    """One connection to a broker. After an error it is of no use any more."""
+    """One connection to a broker. It cannot be used any more after an error."""
 
     def __init__(self, loop: SimLoop, socket: SimSocket) -> None:
         self.closed = False
@@ -37,7 +37,7 @@ class Link:
         loop.add_reader(socket.fd, self._on_readable)
 
     def send(self, request: object, version: int, client_id: str = "sim") -> asyncio.Future[Any]:
-        """A future of the answer; LinkError when there will be none."""
+        """A future of the response; LinkError if there will be none."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if self.closed:
             future.set_exception(LinkError("the connection is closed"))
@@ -56,7 +56,7 @@ class Link:
         return future
 
     async def ask(self, request: object, version: int, *, timeout_s: float = 30.0, client_id: str = "sim") -> Any:
-        """The answer; when it takes too long the connection is given up, for its outcome is unknown."""
+        """The response. If it takes too long the connection is closed, since the outcome is unknown."""
         future = self.send(request, version, client_id)
         try:
             return await asyncio.wait_for(asyncio.shield(future), timeout_s)
@@ -102,5 +102,5 @@ class Link:
         for *_, future in self._waiting:
             if not future.done():
                 future.set_exception(LinkError("the connection was lost"))
-                future.exception()  # it may be that nobody waits any more
+                future.exception()  # mark as retrieved: the caller may be gone
         self._waiting.clear()

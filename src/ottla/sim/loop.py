@@ -1,12 +1,12 @@
-"""An event loop with virtual time and processes: everything that happens in it is decided by a seed.
+"""An event loop with virtual time and processes: everything in it is determined by a seed.
 
-The loop runs callbacks one after the other. Time stands still while there is something to do and jumps to the next
-timer when there is not. Nothing waits for the real world: no sockets, no threads (what is sent to an executor runs
-here, a little later).
+The loop runs callbacks one after the other. Time stands still while callbacks are ready, and jumps to the next timer
+when there are none. Nothing waits for the real world: no sockets, no threads (executor jobs run on the loop, a little
+later).
 
-A `Process` stands for one operating-system process. Every callback belongs to the process in whose context it was
-scheduled, so a process can be killed (nothing of it ever runs again) or paused (what is due waits) like a real one.
-Callbacks of one process run in the order asyncio promises; which process is next is decided by chance.
+A `Process` models one operating-system process. Every callback belongs to the process in whose context it was
+scheduled, so a process can be killed (none of its callbacks runs again) or paused (its callbacks wait). Callbacks of
+one process run in asyncio's order; the next process is chosen at random.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from random import Random
 
-CALLBACKS_PER_MOMENT_MAX = 100_000  # more than that without time passing is a loop that goes round in circles
+CALLBACKS_PER_MOMENT_MAX = 100_000  # more without time passing means an endless loop
 
 
 class Socket(Protocol):
@@ -34,11 +34,11 @@ class Socket(Protocol):
 
 
 class Deadlock(Exception):
-    """Nothing is left to do and nobody will come, or everybody is busy for ever."""
+    """No callback or timer is left, or callbacks run forever."""
 
 
 class Process:
-    """One process: a name, what it has to do next, and whether it may."""
+    """One process: its name, its ready callbacks, and whether it may run."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -58,17 +58,17 @@ PROCESS: ContextVar[Process] = ContextVar("process")
 class SimLoop(asyncio.AbstractEventLoop):
     def __init__(self, chance: Random) -> None:
         self.chance = chance
-        self.outside = Process("outside")  # the network, the store, and whoever makes things happen
+        self.outside = Process("outside")  # the network, the store, and the failure injection
         self.outside_context = Context()
         self.outside_context.run(PROCESS.set, self.outside)
         self.faults: list[str] = []  # callbacks that failed, each with its error
-        self.neglected: list[str] = []  # errors of futures that nobody asked for
+        self.neglected: list[str] = []  # errors of futures that were never retrieved
         self.after: Callable[[Process], None] | None = None  # called after every callback
         self.trace: Callable[[str], None] | None = None
         self.dial: Callable[[Callable[[], Any], str, int], Awaitable[tuple[Any, Any]]] | None = None  # the network's
         self.callbacks_max = 1 << 62
-        self.until = 1000.0 + 3600.0  # no story is longer
-        self.detail: Callable[[str], None] | None = None  # told of every callback, to find what is not determined
+        self.until = 1000.0 + 3600.0  # end of the longest run
+        self.detail: Callable[[str], None] | None = None  # called for every callback, to find nondeterminism
         self.callbacks = 0
         self._now = 1000.0
         self._hash = 0
@@ -76,7 +76,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._count = 0
         self._runnable: list[Process] = []
         self._processes: list[Process] = [self.outside]
-        self.sockets: dict[int, Socket] = {}  # by descriptor; the network puts them here
+        self.sockets: dict[int, Socket] = {}  # by descriptor; filled by the network
         self._readers: dict[int, Reader] = {}
         self._running = False
         self._stopping = False
@@ -94,9 +94,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         return process, context
 
     def kill(self, process: Process) -> None:
-        """Nothing of it runs any more. Its tasks are kept, so that no `finally` of theirs runs at a random moment."""
+        """Stop all callbacks of a process. Its tasks are kept, so that no `finally` block runs at a random moment."""
         process.dead = True
-        process.graveyard.extend(process.tasks)  # first: what is ready may be all that keeps one that has not begun
+        process.graveyard.extend(process.tasks)  # first: a ready callback may hold the last reference to a task
         process.ready.clear()
         if process in self._runnable:
             self._runnable.remove(process)
@@ -112,17 +112,17 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._runnable.append(process)
 
     def note(self, what: str) -> None:
-        """An event of the simulated world: part of the trace and of its hash."""
+        """Add an event of the simulated world to the trace and to its hash."""
         self._hash = zlib.crc32(f"{self._now:.6f} {what}".encode(), self._hash)
         if self.trace is not None:
             self.trace(f"{self._now - 1000:10.4f} {what}")
 
     @property
     def digest(self) -> int:
-        """What happened so far, as a number: the same for the same seed."""
+        """A hash of all events so far: the same for the same seed."""
         return self._hash
 
-    # What asyncio asks of a loop.
+    # The interface of an asyncio loop.
 
     def time(self) -> float:
         return self._now
@@ -148,7 +148,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        pass  # it is passed over when its time comes
+        pass  # a cancelled timer is skipped when it is due
 
     def _line_up(self, handle: asyncio.Handle) -> None:
         process = handle._context.get(PROCESS, self.outside)  # type: ignore[attr-defined]
@@ -171,13 +171,13 @@ class SimLoop(asyncio.AbstractEventLoop):
         task = asyncio.Task(coro, loop=self, name=name or f"task {self._count}", context=context)
         process = (copy_context() if context is None else context).get(PROCESS, self.outside)
         if process.dead:
-            process.graveyard.append(task)  # it never begins, and is kept like the others
+            process.graveyard.append(task)  # it never starts, and is kept like the others
         else:
             process.tasks.add(task)
         return task
 
     def run_in_executor(self, executor: object, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """Run it here, a little later: a thread takes its time, and its process may be killed before."""
+        """Run it on the loop, a little later: a thread takes time, and its process may be killed before it runs."""
         future = self.create_future()
         self.call_later(self.chance.expovariate(2000), self._carry_out, future, func, args)
         return future
@@ -204,7 +204,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         ssl: None = None,
         server_hostname: None = None,
     ) -> tuple[Any, Any]:
-        """Dial over the simulated network, from the host of the process that asks."""
+        """Connect over the simulated network, from the host of the calling process."""
         assert self.dial is not None, "there is no network"
         assert ssl is None, "nobody listens with TLS"
         return await self.dial(factory, host, port)
@@ -225,7 +225,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return False
 
     def look(self, fd: int) -> None:
-        """Something may have come to read: wake whoever reads."""
+        """Wake the reader of a socket that may have become readable."""
         reader = self._readers.get(fd)
         if reader is not None and not reader.woken and self._is_readable(fd):
             reader.woken = True
@@ -287,7 +287,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             self.after(process)
 
     def _advance(self) -> None:
-        """Go to the next moment at which something is due."""
+        """Advance the time to the next timer."""
         timers = self._timers
         while timers and (timers[0][2]._cancelled or self._is_dead(timers[0][2])):
             heapq.heappop(timers)
@@ -317,7 +317,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self._closed
 
     def close(self) -> None:
-        """End every task where it stands. What their `finally` blocks do is of no consequence any more."""
+        """End every task where it stands. What their `finally` blocks do no longer matters."""
         self._closed = True
         self.after = self.trace = None
         for process in self._processes:
@@ -351,17 +351,17 @@ class SimLoop(asyncio.AbstractEventLoop):
         error, message = context.get("exception"), str(context.get("message"))
         if "task" in context:
             message = f"{message} {context['task']!r}"
-        # Who never asks for a result is found by the garbage collection, at a moment that no seed decides.
+        # Unretrieved results are found by the garbage collector, at a moment that the seed does not determine.
         (self.neglected if "never retrieved" in message else self.faults).append(f"{message}: {error!r}")
 
 
 def make_loop(chance: Random) -> SimLoop:
-    """A loop; of what asyncio lists, it has what works without a world around it."""
+    """Make a loop. It implements only the parts of asyncio's interface that need no real I/O."""
     return SimLoop(chance)  # type: ignore[abstract]
 
 
 class Reader:
-    """Who wants to know when a socket can be read."""
+    """A callback for when a socket can be read."""
 
     __slots__ = ("args", "callback", "context", "woken")
 

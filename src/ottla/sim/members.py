@@ -1,7 +1,7 @@
-"""Members of a consumer group in the simulation: they join, share out partitions, read, commit, and start again.
+"""Members of a consumer group in the simulation: they join, assign partitions, read, commit, and start again.
 
-What the group is promised is checked as it happens (V13, V14): a partition has one owner in a generation, what was
-committed and acknowledged is not lost and does not go back, and a generation is never less than one before it.
+The guarantees for groups are checked as events happen (V13, V14): a partition has one owner per generation,
+acknowledged commits are not lost and do not go back, and generations never decrease.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REBALANCE_MS = 6000
 
 
 class GroupLedger:
-    """What a group was told, by whomever."""
+    """All responses that a group got, from any coordinator."""
 
     def __init__(self, wrong: Callable[[str], None]) -> None:
         self.committed: dict[Partition, int] = {}
@@ -58,7 +58,7 @@ class GroupLedger:
             self._wrong(f"V13 {partition}: {owner} and {member} own it in generation {generation}")
 
     def note_generation(self, generation: int) -> None:
-        """Only of answers: a member may hear late of an older one."""
+        """Only for generations in responses: a member may learn of an older one late."""
         self.generation = max(self.generation, generation)
 
     def note_commit(self, partition: Partition, offset: int, member: str) -> None:
@@ -68,13 +68,13 @@ class GroupLedger:
         self.committed[partition] = max(before, offset)
 
     def check_fetch(self, partition: Partition, offset: int, least: int, member: str) -> None:
-        """A member is told a committed offset; `least` was acknowledged before it asked."""
+        """A member fetched a committed offset; `least` was acknowledged before its request."""
         if max(offset, 0) < least:
             self._wrong(f"V13 {partition}: {member} was told {offset}, and {least} had been committed")
 
 
 class CoordinatorRefused(Exception):
-    """The coordinator said no: join again, or find another."""
+    """The coordinator refused: join again, or find another one."""
 
 
 class GroupMember:
@@ -87,12 +87,12 @@ class GroupMember:
         self.group = group
         self.partitions = list(partitions)
         self.generation = -1
-        self.mine: dict[Partition, int] = {}  # positions of what is assigned to us
+        self.mine: dict[Partition, int] = {}  # positions of our assigned partitions
         self._id = ""
         self._coordinator: Address | None = None
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until cancelled."""
         while True:
             try:
                 await self._join()
@@ -190,7 +190,7 @@ class GroupMember:
             self.history.note_start(f"{self.group} {self._id} {generation}", partition, position)
 
     async def _consume(self) -> None:
-        """Read, commit and show that we live, until somebody says that the group has changed."""
+        """Read, commit and send heartbeats, until a response says that the group rebalances."""
         while True:
             beat = HeartbeatRequest(group_id=self.group, generation_id=self.generation, member_id=self._id)
             self._check((await self._ask(beat, 3)).error_code)

@@ -1,13 +1,13 @@
 """The network between hosts: connections that carry bytes in order, late, or not at all.
 
-A connection is two `Pipe`s, one for each direction. What is sent arrives after a delay, in order within its pipe;
-pipes do not wait for each other, so what goes over two connections may change places. Like TCP, the network loses no
-byte in the middle of a stream:
+A connection is two `Pipe`s, one for each direction. Bytes arrive after a delay, in order within their pipe. Pipes are
+independent, so bytes on two connections may overtake each other. Like TCP, the network loses no byte in the middle of a
+stream:
 
-    cut       a direction between two hosts carries nothing; what is sent waits until it heals (or the connection ends)
-    reset     both ends find the connection broken; the ends of a cut one find out only after it has healed
-    kill      the system of a host ends the connections of a process that dies
-    outage    a host without power says nothing; who sends to it after it is back is told that there is no connection
+    cut       a direction between two hosts carries nothing; bytes wait until it heals (or the connection ends)
+    reset     both ends find the connection broken; if it is cut, only after it has healed
+    kill      when a process dies, the system of its host closes its connections
+    outage    a host without power sends nothing; bytes sent to it after its restart are answered with a reset
 
 `SimSocket` has the methods of a socket that the broker uses, so real listeners and connections run on it.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ottla.sim.loop import Process, SimLoop
 
 FIRST_FD = 1_000_000  # no real descriptor is as large
-DELAY_S = 0.0005  # the mean, on a good day
+DELAY_S = 0.0005  # the usual mean delay
 REFUSED = ConnectionRefusedError("nobody listens there")
 
 
@@ -35,9 +35,9 @@ class Network:
     def __init__(self, loop: SimLoop, chance: Random) -> None:
         self.loop = loop
         self.chance = chance
-        self.slow: dict[tuple[str, str], float] = {}  # mean delays that are not the usual one
+        self.slow: dict[tuple[str, str], float] = {}  # unusual mean delays
         self.dark: set[str] = set()  # hosts without power
-        self.ghosts = 0.0  # how often a connection is attempted twice
+        self.ghosts = 0.0  # probability that a connection is attempted twice
         self._cuts: set[tuple[str, str]] = set()
         self._listening: dict[tuple[str, int], Listening] = {}
         self._pipes: dict[Pipe, None] = {}
@@ -50,14 +50,14 @@ class Network:
         protocol = factory()
         return Transport(self.loop, socket, protocol), protocol
 
-    # What goes wrong.
+    # Failures.
 
     def cut(self, source: str, target: str) -> None:
-        """Nothing gets from one host to the other any more; the other direction is not touched."""
+        """Block traffic from one host to the other; the other direction still works."""
         self._cuts.add((source, target))
 
     def heal(self, source: str | None = None, target: str | None = None) -> None:
-        """Let everything through again, or one direction."""
+        """Unblock all traffic, or one direction."""
         healed = sorted(self._cuts) if source is None or target is None else [(source, target)]
         self._cuts.difference_update(healed)
         for pipe in list(self._pipes):
@@ -77,7 +77,7 @@ class Network:
                 pipe.receiver.peer.break_off()
 
     def kill(self, process: Process) -> None:
-        """A process has died: its system closes what it had open."""
+        """A process has died: its system closes its connections."""
         for key, listening in list(self._listening.items()):
             if listening.process is process:
                 del self._listening[key]
@@ -85,7 +85,7 @@ class Network:
             socket.close()
 
     def outage(self, host: str, process: Process) -> None:
-        """The power is gone: nobody is told."""
+        """A host loses power: the other ends of its connections are not told."""
         self.dark.add(host)
         for key, listening in list(self._listening.items()):
             if listening.process is process:
@@ -110,7 +110,7 @@ class Network:
         return listening
 
     async def connect(self, source: str, host: str, port: int) -> SimSocket:
-        """A connection from a host to an address; it takes as long as it takes."""
+        """Connect from a host to an address. There is no timeout."""
         attempt = ConnectAttempt(source, (host, port), self.loop.create_future(), PROCESS.get())
         self._later(self.delay_s(source, host), attempt)
         if self.ghosts and self.chance.random() < self.ghosts:
@@ -160,7 +160,7 @@ class Network:
 
 
 class ConnectAttempt:
-    """Somebody dials; without a future it is the same packet a second time."""
+    """A connection attempt. Without a future it is a duplicate of the same packet."""
 
     __slots__ = ("address", "future", "process", "source")
 
@@ -213,7 +213,7 @@ class Pipe:
         self.target = receiver.host
         self.receiver = receiver
         self._network = network
-        self._waiting: deque[bytes] = deque()  # an empty one is the end of the stream
+        self._waiting: deque[bytes] = deque()  # empty bytes are the end of the stream
         self._due = 0.0
 
     def send(self, data: bytes) -> None:
@@ -224,12 +224,12 @@ class Pipe:
         loop.call_at(self._due, self._arrive, context=loop.outside_context)
 
     def _arrive(self) -> None:
-        """One more piece is through, unless the way is cut."""
+        """Deliver the next piece, unless the direction is cut."""
         if self._waiting and self._network.reaches(self.source, self.target):
             self._deliver(self._waiting.popleft())
 
     def flow(self) -> None:
-        """The way may be open again: all that waits gets through."""
+        """Deliver all that waits, if the direction is no longer cut."""
         while self._waiting and self._network.reaches(self.source, self.target):
             self._deliver(self._waiting.popleft())
 
@@ -281,13 +281,13 @@ class SimSocket:
         return bool(self.inbox) or self.ended or self.broken
 
     def break_off(self) -> None:
-        """The connection is no more; what has arrived and was not read is lost."""
+        """Break the connection; received bytes that were not read are lost."""
         if not self.closed:
             self.broken = True
             self.inbox.clear()
             self._network.loop.look(self.fd)
 
-    # As a socket.
+    # Socket methods.
 
     def fileno(self) -> int:
         return -1 if self.closed else self.fd

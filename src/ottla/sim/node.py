@@ -1,10 +1,10 @@
 """A broker of the simulation: the real one, on a simulated disk, clock, network and store.
 
-start    a new process begins, with what is in the folder
-kill     it ends at once (kill -9); what it wrote is in the system's memory and stays
-outage   the power goes: what no sync has covered may be lost, and nobody is told that the connections are gone
+start    a new process starts with the content of the folder
+kill     it ends at once (kill -9); its writes are in the page cache and survive
+outage   a power cut: unsynced writes may be lost, and the other ends of connections are not told
 pause    it does not run (SIGSTOP), until `resume`
-stop     it is asked to stop, and takes its time
+stop     a controlled shutdown, which takes time
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PORT = 9092
 
 
 class SimBroker(Broker):
-    """The real broker; only where it listens is simulated."""
+    """The real broker; only its listening sockets are simulated."""
 
     network: Network
 
@@ -52,7 +52,7 @@ class SimBroker(Broker):
 
 
 class SimNode:
-    """One host with a disk, and the broker that runs on it, or does not."""
+    """One host with a disk, and its broker, which may run or not."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class SimNode:
             await broker.start()
             self._loop.note(f"{self.name} is up")
         except (OSError, BrokerError, OutsideError) as error:
-            # As for a full disk, or a store that went away: the process ends, and somebody starts it again.
+            # For example a full disk, or a store that is away: the process ends and is started again.
             self._loop.note(f"{self.name} does not start: {error!r}")
             self._loop.call_soon(self.kill, context=self._loop.outside_context)
 
@@ -133,7 +133,7 @@ class SimNode:
         self.network.kill(self.process)
 
     def outage(self) -> int:
-        """Returns how many bytes were at stake."""
+        """Cut the power. Returns how many unsynced bytes there were."""
         self._end()
         assert self.process is not None
         self.network.outage(self.name, self.process)
@@ -142,7 +142,7 @@ class SimNode:
         return stake
 
     def wipe(self) -> None:
-        """Its disk is replaced by an empty one."""
+        """Replace the disk by an empty one."""
         self._loop.note(f"{self.name} loses its disk")
         shutil.rmtree(self._folder, ignore_errors=True)
         self.device.synced.clear()
@@ -157,7 +157,7 @@ class SimNode:
             self.store.expire(self._metadata_store.session)
 
     def close(self) -> None:
-        """The story has ended: let go of the files."""
+        """The run has ended: close the files."""
         if self._disk is not None:
             self._disk.kill()
 
@@ -172,7 +172,7 @@ class SimNode:
         self._loop.resume(self.process)
 
     async def stop(self) -> None:
-        """In good order."""
+        """Controlled shutdown."""
         assert self.process is not None
         assert self.broker is not None
         self._loop.note(f"{self.name} stops")
@@ -201,9 +201,9 @@ class SimNode:
 
 @contextlib.contextmanager
 def make_deterministic(loop: SimLoop, chance: Random) -> Iterator[None]:
-    """Everything that the broker takes from the real world in spite of its parameters comes from the seed.
+    """Patch everything that the broker takes from the real world without a parameter, to come from the seed.
 
-    Turns of the loop are measured in real time, which stands still here: no request is ever put off.
+    Time slices on the event loop are measured in real time, which stands still here: no request is ever deferred.
     """
     numbers = mock.Mock(
         randbelow=lambda limit: chance.randrange(limit), token_bytes=chance.randbytes, token_hex=_hex(chance)

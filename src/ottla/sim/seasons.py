@@ -1,11 +1,11 @@
-"""A topic that is made, written, read, moved, deleted and made again under the same name, over and over (V15).
+"""A topic that is created, written, read, moved, deleted and created again under the same name, repeatedly (V15).
 
-A name that comes back starts from nothing: records are written to and read from a topic id, and what is read is what
-was sent to that id. Every season ends with all of it: what was acknowledged is there, and nothing else than what was
-sent.
+A recreated name starts empty: records are written to and read from a topic id, and only records sent to that id may be
+read. At the end of every season (the life of one topic id) all acknowledged records must be there, and no record that
+was not sent.
 
-While the topic is there its replicas may be moved: then the new ones, and only they, have it in the end. Or the move is
-taken back, and it is where it was, unless it was done already.
+While the topic exists, its replicas may be moved: then in the end only the new replicas have it. Or the move is
+cancelled, and the old replicas have it, unless the move was already done.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ottla.sim.clients import Address, Client
 
 NAME = "seasons"
-PLACES = ([0, 1], [1, 2], [2, 0])  # two replicas on three brokers: there is somewhere to move to
+PLACES = ([0, 1], [1, 2], [2, 0])  # two replicas on three brokers, so there is room to move
 NOTHING = bytes(16)
 UNSURE = RETRY | {ErrorCode.REASSIGNMENT_IN_PROGRESS, ErrorCode.INVALID_REPLICA_ASSIGNMENT}
 
@@ -55,7 +55,7 @@ class Season:
         self.acked: dict[int, bytes] = {}
 
     def check(self, found: dict[int, bytes], wrong: Callable[[str], None]) -> None:
-        """`found`: all that was read in the end, by offset."""
+        """`found`: all records read in the end, by offset."""
         name = f"V15 {NAME}, season {self.number}"
         for offset, value in sorted(found.items()):
             if value not in self.sent:
@@ -66,12 +66,12 @@ class Season:
 
 
 class Gone(Exception):
-    """The topic is not there any more: a deletion of the season before came late."""
+    """The topic no longer exists: a deletion of the previous season was carried out late."""
 
 
 class Gardener:
     def __init__(self, client: Client, wrong: Callable[[str], None], look: Callable[[], Planted | None]) -> None:
-        """`look`: the topic as the store has it."""
+        """`look`: reads the topic from the store."""
         self.client = client
         self.seasons = 0
         self.moved = 0
@@ -80,10 +80,10 @@ class Gardener:
         self._wrong = wrong
         self._look = look
         self._ids: set[bytes] = {NOTHING}
-        self._unanswered = False  # whether a deletion may be on its way still
+        self._unanswered = False  # whether a deletion may still be in flight
 
     async def run(self) -> None:
-        """Until it is told to stop, and a season has ended."""
+        """Run until stopped and the season has ended."""
         while not self.stopping:
             season = Season(self.seasons, await self._create())
             self.seasons += 1
@@ -108,7 +108,7 @@ class Gardener:
     # The topic.
 
     async def _ask_controller(self, request: object, version: int) -> Any:
-        """LinkError: there is none, or it does not answer."""
+        """Send a request to the controller. LinkError if there is none, or it does not respond."""
         await self.client.refresh()
         address = self.client.address(self.client.controller)
         if address is None:
@@ -116,7 +116,7 @@ class Gardener:
         return await self.client.ask(address, request, version)
 
     async def _describe(self) -> tuple[bytes, Address | None]:
-        """The topic's id and the address of its leader, as some broker knows them."""
+        """The topic's id and its leader's address, according to some broker."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=NAME)], allow_auto_topic_creation=False)
         answer = await self.client.ask(self.client.anybody(), request, 12)
         topic = answer.topics[0]
@@ -146,9 +146,9 @@ class Gardener:
             await self.client.rest()
 
     async def _delete(self, season: Season) -> None:
-        """Until it is gone, or another is in its place.
+        """Delete the topic. Repeat until it is gone, or another topic has its name.
 
-        A controller that is cut off from the store may never have heard of the topic: its word does not count.
+        A controller that is cut off from the store may not know the topic: its response does not count.
         """
         request = DeleteTopicsRequest(
             topics=[DeleteTopicState(name=NAME, topic_id=NOTHING)], topic_names=[NAME], timeout_ms=3000
@@ -166,23 +166,23 @@ class Gardener:
             await self.client.rest()
 
     async def _move(self, season: Season) -> None:
-        """Have it moved; now and then take that back halfway. In the end it is there, or where it was."""
+        """Move the replicas; sometimes cancel the move halfway. In the end they are at the new place or the old one."""
         planted, place = self._look(), self.client.chance.choice(PLACES)
         ends = [place]
         if not await self._reassign(season, place):
             return
         if planted is not None and planted.replicas is not None and self.client.chance.random() < 0.4:
-            # In any order: as with Kafka, the node of a partition that moves does not tell it.
+            # In any order: as in Kafka, the znode of a moving partition does not show the order.
             ends += [planted.replicas, planted.replicas[::-1]]
             await asyncio.sleep(self.client.chance.expovariate(5))
             if not await self._reassign(season, None):
                 return
-        while (planted := self._look()) is None or planted.replicas not in ends:  # for ever, it ends with V17
+        while (planted := self._look()) is None or planted.replicas not in ends:  # without a limit: V17 ends it
             await self._rest(season)
         self.moved += 1
 
     async def _reassign(self, season: Season, place: list[int] | None) -> bool:
-        """Ask until it is accepted; None takes back what was asked for before. Whether there is no error to report."""
+        """Request a move until it is accepted; None cancels the last one. Returns False if it was refused."""
         one = ReassignablePartition(partition_index=0, replicas=place)
         request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=NAME, partitions=[one])])
         while True:
@@ -201,7 +201,7 @@ class Gardener:
     # Records.
 
     async def _write(self, season: Season) -> None:
-        """Send one batch until it is acknowledged. It may be there more than once: this producer is not idempotent."""
+        """Send one batch until it is acknowledged. It may be written twice: this producer is not idempotent."""
         values = [f"season {season.number} {len(season.sent) + number}".encode() for number in range(3)]
         season.sent.update(values)
         data = batch.build([batch.Record(at, 1_700_000_000_000, None, value) for at, value in enumerate(values)])
@@ -225,7 +225,7 @@ class Gardener:
             await self._rest(season)
 
     async def _read(self, season: Season) -> dict[int, bytes]:
-        """All of it, once what was acknowledged is committed, as the leader knows it."""
+        """Read all records from the leader, once everything acknowledged is committed."""
         found: dict[int, bytes] = {}
         at, last = 0, max(season.acked, default=-1)
         while at <= last:
@@ -247,7 +247,7 @@ class Gardener:
 
 
 class Planted(NamedTuple):
-    """The topic as its node in the store says."""
+    """The topic as in its znode."""
 
     topic_id: bytes
     replicas: list[int] | None  # None while they are changing

@@ -1,4 +1,4 @@
-"""One broker without a cluster, killed and started again under load: the smallest world."""
+"""A standalone broker that is killed and restarted under load: the smallest simulation."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 TOPIC = "orders"
 PARTITIONS = 2
-CALM_S = 60.0  # a client that has lost its broker without a word waits for half of it
+CALM_S = 60.0  # twice as long as a client waits for a broker that died silently
 
 
 class Wrong(Exception):
-    """Something that must hold does not."""
+    """An invariant is violated."""
 
 
 class Standalone:
-    """`flush` has every record forced to disk before it is acknowledged: then the power may go at any moment."""
+    """With `flush`, every record is synced before it is acknowledged: then the power may fail at any moment."""
 
     def __init__(self, seed: int, folder: Path, *, flush: bool, trace: Callable[[str], None] | None = None) -> None:
         self.chance = Random(seed)

@@ -1,12 +1,12 @@
 """Transactional clients in the simulation: producers that take turns under one transactional id, and their reader.
 
-A producer begins transactions, writes to several partitions, commits an offset with them, and ends them one way or the
-other. Two share a transactional id: who starts fences the other, which finds out and takes over again some time later.
-So one of them is often a zombie. In the older protocol a request that was delayed may touch a later transaction of the
-same epoch: no fault of a broker, so a producer that has lost an answer asks for another epoch first. In the newer one
-every transaction has its own.
+A producer begins transactions, writes to several partitions, commits an offset with them, and commits or aborts them.
+Two producers share a transactional id: one that starts fences the other, which notices and takes over again some time
+later. So one of them is often a zombie. In the older protocol a delayed request may affect a later transaction of the
+same epoch. That is not the broker's fault, so a producer that missed a response requests another epoch first. In the
+newer protocol every transaction has its own epoch.
 
-The reader reads what is committed, and leaves out what the answers say was aborted.
+The reader is read_committed: it skips records that the responses list as aborted.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ FENCED = frozenset(
     (
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.PRODUCER_FENCED,
-        ErrorCode.INVALID_TXN_STATE,  # it was aborted meanwhile: a while without a word, or another producer
+        ErrorCode.INVALID_TXN_STATE,  # it was aborted meanwhile: by its timeout, or by another producer
         ErrorCode.TRANSACTION_ABORTABLE,
     )
 )
 
 
 class Fenced(Exception):
-    """Somebody else has taken over, or the coordinator has aborted the transaction: it is over."""
+    """Another producer has taken over, or the coordinator has aborted the transaction."""
 
 
 class Coordinators:
-    """Asks the coordinators of the transactional id and of the group, wherever they are."""
+    """Finds the coordinators of the transactional id and of the group, and sends requests to them."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.lost = 0  # answers that never came
+        self.lost = 0  # responses that never arrived
         self._found: dict[int, Address] = {}
 
     async def ask(self, kind: int, request: object, version: int) -> Any:
-        """LinkError: it is not known what became of it."""
+        """Send a request. LinkError if its outcome is unknown."""
         if kind not in self._found:
             wanted = FindCoordinatorRequest(key=NAME if kind == TRANSACTIONS else GROUP, key_type=kind)
             found = await self.client.ask(self.client.anybody(), wanted, 2)
@@ -87,7 +87,7 @@ class Coordinators:
         self._found.pop(kind, None)
 
     async def offset(self, partition: Partition) -> int:
-        """What the group has committed, once no transaction may change it any more."""
+        """The group's committed offset, once no open transaction can change it."""
         topics = [OffsetFetchRequestTopic(name=partition[0], partition_indexes=[partition[1]])]
         request = OffsetFetchRequest(group_id=GROUP, topics=topics, require_stable=True)
         while True:
@@ -125,7 +125,7 @@ class TransactionalProducer:
         self._sequences: dict[Partition, int] = {}
 
     async def run(self) -> None:
-        """Until it is told to stop, and has no transaction open."""
+        """Run until stopped and no transaction is open."""
         chance = self.client.chance
         while not self.stopping:
             try:
@@ -137,7 +137,7 @@ class TransactionalProducer:
             await asyncio.sleep(chance.expovariate(1))
 
     async def _until(self, ask: Callable[[], Any], code_of: Callable[[Any], int], kind: int) -> Any:
-        """Ask until the answer is one. Fenced when it says that this producer is not to go on."""
+        """Repeat a request until its result is definite. Raises Fenced if this producer must not continue."""
         while True:
             try:
                 answer = await ask()
@@ -288,7 +288,7 @@ def offset_code(answer: Any) -> int:
 
 
 class CommittedReader(ReadingClient):
-    """Reads only what is committed."""
+    """A read_committed reader."""
 
     isolation = 1
 
@@ -303,7 +303,7 @@ class CommittedReader(ReadingClient):
         aborted = sorted(
             ((one.first_offset, one.producer_id) for one in found.aborted_transactions or ()), reverse=True
         )
-        open_now: set[int] = set()  # producers of aborted transactions whose end is still to come
+        open_now: set[int] = set()  # producers of aborted transactions whose marker was not read yet
         for entry in batch.entries(data):
             header = batch.header(data, entry.position)
             while aborted and aborted[-1][0] <= entry.last_offset:

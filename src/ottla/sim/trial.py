@@ -1,4 +1,4 @@
-"""One seed from beginning to end: which cluster it is, how its story went, and how to hear it again."""
+"""One seed from beginning to end: its cluster, its outcome, and how to repeat it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.sim.world import World, Wrong
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# Where there is one: the files of a story are small and soon gone. Their folder has a random name.
+# Used if it exists: the files of a run are small and short-lived. Their folder has a random name.
 MEMORY = Path("/dev/shm")  # nosec B108 # see above
 
 
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
 
 
 def tell(seed: int, *, trace: Callable[[str], None] | None = None, **options: Any) -> Outcome:
-    """Tell the story of a seed. `options` are those of `World`, for another story of the same seed."""
+    """Run a seed. `options` are those of `World`, to vary the run of a seed."""
     memory = MEMORY if MEMORY.is_dir() else None
     with collect_afterwards(), tempfile.TemporaryDirectory(prefix="ottla-sim-", dir=memory) as folder:
         world = World(seed, Path(folder), trace=trace, **options)
@@ -48,7 +48,7 @@ def tell(seed: int, *, trace: Callable[[str], None] | None = None, **options: An
 
 @contextmanager
 def collect_afterwards() -> Iterator[None]:
-    """Leave garbage until the end: to look for it all the time takes a fifth of a story, which is short."""
+    """Collect garbage only at the end: doing it all the time takes a fifth of a run, which is short."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,9 +1,9 @@
-"""What happens to a simulated cluster, by chance: one trouble after the other, some of them at the same time.
+"""Random failures of a simulated cluster: one after the other, some of them at the same time.
 
-How much may go wrong at once is what the cluster promises to survive: any number of brokers may be killed, paused or
-cut off, for what they wrote stays on their disks; but the power or the disk of one may go only while every replica is
-in sync, and nothing else happens until they are again (with min.insync.replicas=2 the loss of one disk is survived,
-not of two).
+The failures at one time are limited to what the cluster promises to survive. Any number of brokers may be killed,
+paused or cut off, because what they wrote stays on their disks. But the power or the disk of one broker may fail only
+while every replica is in sync, and nothing else happens until they are in sync again (with min.insync.replicas=2 the
+cluster survives the loss of one disk, not of two).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from ottla.sim.node import SimNode
     from ottla.sim.world import World
 
-ALONE = frozenset(("outage", "wipe"))  # nothing else happens until what they took is there again
-CLIENTS = ("p1", "p2", "r1", "g1", "g2")  # of every story
+ALONE = frozenset(("outage", "wipe"))  # nothing else happens until the lost data is replicated again
+CLIENTS = ("p1", "p2", "r1", "g1", "g2")  # in every run
 
 
 class Trouble:
     def __init__(self, world: World, rounds: int, kinds: Sequence[str] = ()) -> None:
-        """`kinds`: only these, in place of all."""
+        """`kinds`: use only these kinds of failures."""
         self.world = world
         self.rounds = rounds
         self.kinds: dict[str, Callable[[], Awaitable[None]]] = {
@@ -56,10 +56,10 @@ class Trouble:
             self.kinds = {kind: self.kinds[kind] for kind in kinds}
         self._chance = world.chance
         self.starved: set[Device] = set()
-        self._busy: set[str] = set()  # nodes to which something is happening
+        self._busy: set[str] = set()  # nodes with a failure in progress
 
     async def run(self) -> None:
-        """Several rounds of trouble; in each, one to three at the same time."""
+        """Run several rounds, each with one to three failures at the same time."""
         await asyncio.sleep(self._chance.uniform(0.5, 3))
         for _ in range(self.rounds):
             count = self._chance.choice((1, 1, 2, 2, 3))
@@ -89,12 +89,12 @@ class Trouble:
     # One broker, or two.
 
     def _pick(self) -> SimNode | None:
-        """A node that runs and has no other trouble."""
+        """A running node without another failure."""
         free = [one for one in self.world.nodes if one.running and not one.paused and one.name not in self._busy]
         return self._chance.choice(free) if free else None
 
     def _moment(self) -> float:
-        """A while: mostly shorter than a session, sometimes longer."""
+        """A random duration: usually shorter than a session, sometimes longer."""
         return self._chance.choice(
             (self._chance.uniform(0, 0.5), self._chance.uniform(0, 5), self._chance.uniform(5, 15))
         )
@@ -127,17 +127,17 @@ class Trouble:
         if wipe:
             node.wipe()
         world.checks.note_power_loss(node)
-        away_s = self._chance.choice((0.05, 1, 3, 9, 15))  # some start before their session has ended
+        away_s = self._chance.choice((0.05, 1, 3, 9, 15))  # some restart before their session has expired
         await asyncio.sleep(away_s)
         world.start(node)
-        await asyncio.sleep(max(0.0, 9 - away_s))  # until then the store may not know that anything has happened
+        await asyncio.sleep(max(0.0, 9 - away_s))  # until then the store may not have noticed
         await self._whole()
 
     def _is_whole(self) -> bool:
         return bool(self.world.checks.states) and self.world.checks.is_whole()
 
     async def _whole(self) -> None:
-        """Wait until every replica is in sync, but not for ever: the end of the story is the place to complain."""
+        """Wait until every replica is in sync, with a limit: the final checks report it if it never happens."""
         for _ in range(120):
             if self._is_whole():
                 return
@@ -179,7 +179,7 @@ class Trouble:
         node.device.full = False
 
     async def starve(self) -> None:
-        """Its process has reached the limit of open files."""
+        """A broker's process reaches the limit of open files."""
         device = self._chance.choice(self.world.nodes).device
         device.starved = True
         self.starved.add(device)
@@ -217,13 +217,13 @@ class Trouble:
         await self._cut((name, HOST), (HOST, name))
 
     async def isolate(self) -> None:
-        """One broker is cut off from the others and from the store, but clients reach it."""
+        """Cut one broker off from the others and from the store; clients still reach it."""
         name = self._chance.choice(self.world.nodes).name
         others = [HOST, *(node.name for node in self.world.nodes if node.name != name)]
         await self._cut(*((name, other) for other in others), *((other, name) for other in others))
 
     async def depose(self) -> None:
-        """A leader writes what nobody copies; then its session ends, others lead for a moment, and it is back."""
+        """A leader writes records that no follower gets; its session expires, others lead for a moment, it returns."""
         leaders = sorted({one.leader for one in self.world.checks.states.values() if one.leader >= 0})
         if not leaders:
             return
@@ -241,7 +241,7 @@ class Trouble:
         self.world.loop.note(f"{name} is back")
 
     async def orphan(self) -> None:
-        """A follower gets nothing more, and is still in sync when its leader dies: it may be the next."""
+        """A follower gets nothing more, but is still in sync when its leader dies, so it may become the leader."""
         led = sorted(state for state in self.world.checks.states.values() if state.leader >= 0 and len(state.isr) > 1)
         if not led:
             return
@@ -296,6 +296,6 @@ class Trouble:
             self.world.store.expire(self._chance.choice(sessions))
 
     async def resign(self) -> None:
-        """The controller loses its office, as when somebody deletes its node by hand."""
+        """The controller loses its role, as if its znode was deleted by hand."""
         if self.world.store.owner("/controller"):
             self.world.store.remove("/controller")

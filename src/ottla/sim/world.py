@@ -1,13 +1,13 @@
-"""A cluster of real brokers in a simulated world, its clients, and everything that happens to them, from one seed.
+"""One run: a cluster of real brokers in a simulated world, its clients and its failures, all from one seed.
 
-    begin     brokers start, a topic is made, clients begin
+    begin     brokers start, a topic is created, clients start
     trouble   for a while: brokers die, lose power, are paused, cut off; the store too; leaders and controllers move
     calm      everything heals; within `CALM_S` every record must be acknowledged, every replica in sync, every
               reader at the end (V17)
-    end       what is in the logs is compared with what everybody was told
+    end       the logs are compared with the responses that clients got
 
-What must hold is checked all the time (`checks.py`, `history.py`, `members.py`). The first thing that is wrong ends the
-story with `Wrong`, which says what and when.
+Invariants are checked all the time (`checks.py`, `history.py`, `members.py`). The first violation ends the run with
+`Wrong`, which says what and when.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from ottla.sim.history import Partition
     from ottla.sim.loop import Process
 
-FORESEEN = (PeerError, StoreError, OSError, BrokerError)  # what the world does to brokers
+FORESEEN = (PeerError, StoreError, OSError, BrokerError)  # errors that brokers must expect
 TOPIC = "orders"
 CALM_S = 90.0
 STORY_S = 600.0
-CALLBACKS_MAX = 300_000  # several times what the longest story needs: brokers that never rest are wrong, too
+CALLBACKS_MAX = 300_000  # several times what the longest run needs: busy loops are wrong, too
 OPTIONS = {
     "zookeeper.connect": "zk:2181",
     "zookeeper.session.timeout.ms": "6000",
@@ -58,19 +58,19 @@ OPTIONS = {
     "replica.fetch.wait.max.ms": "500",
     "group.initial.rebalance.delay.ms": "100",
     "log.segment.bytes": "16384",
-    "offsets.topic.segment.bytes": "2048",  # so that they are compacted in a story
+    "offsets.topic.segment.bytes": "2048",  # small, so that they are compacted during a run
     "transaction.state.log.segment.bytes": "2048",
     "log.cleaner.backoff.ms": "1000",
     "log.cleaner.min.cleanable.ratio": "0.1",
     "leader.imbalance.check.interval.seconds": "20",
     "auto.create.topics.enable": "false",
     "controlled.shutdown.enable": "true",
-    "log.message.timestamp.after.max.ms": str(10**12),  # clocks jump, and records of the future are refused by right
+    "log.message.timestamp.after.max.ms": str(10**12),  # clocks jump, and brokers would rightly refuse future records
 }
 
 
 class Wrong(Exception):
-    """Something that must hold does not."""
+    """An invariant is violated."""
 
 
 class World:
@@ -87,7 +87,7 @@ class World:
         options: Mapping[str, str] | None = None,
         trace: Callable[[str], None] | None = None,
     ) -> None:
-        """Only these `kinds` of trouble, in place of all; this `cast`, in place of one by chance."""
+        """`kinds`: use only these kinds of failures; `cast`: use these clients instead of random ones."""
         self.seed = seed
         self.chance = Random(seed)
         self.loop = make_loop(Random(f"{seed} loop"))
@@ -115,11 +115,11 @@ class World:
         self.partitions = [(TOPIC, index) for index in range(partitions)]
         self.trouble = Trouble(self, rounds, kinds)
         self._parts = cast
-        self._contents: dict[Partition, bytes] = {}  # of the logs, in the end
+        self._contents: dict[Partition, bytes] = {}  # final contents of the logs
         self._alarm = Alarm(self)
 
     def _after(self, process: Process) -> None:
-        """A callback of this process has run: look at it. Who looks is not bound by what the process may open."""
+        """Check a process after each of its callbacks. The limit of open files does not apply to the check."""
         starved = [device for device in self.trouble.starved if device.starved]
         for device in starved:
             device.starved = False
@@ -128,13 +128,13 @@ class World:
             device.starved = True
 
     def fail(self, what: str) -> None:
-        """Remember what is wrong, and end the story as soon as it gets a turn."""
+        """Record a violation, and end the run at the next opportunity."""
         self.loop.note(f"WRONG {what}")
         self.wrong.append(what)
         self.loop.stop()
 
     def run(self, story: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
-        """Tell the story of this seed, or another one."""
+        """Run the story of this seed, or the given one."""
         loggers = logging.getLogger("ottla")
         loggers.addHandler(self._alarm)
         try:
@@ -177,7 +177,7 @@ class World:
             await cast.end(self._compare(), self._contents)
 
     async def _calm(self, wishes: dict[str, Callable[[], bool]]) -> bool:
-        """After everything has healed, all of these become true (V17)."""
+        """After everything has healed, wait for all of these to become true (V17)."""
         until = self.loop.time() + CALM_S
         while wishes:
             wishes = {wish: is_true for wish, is_true in wishes.items() if not is_true()}
@@ -196,7 +196,7 @@ class World:
         return True
 
     def _compare(self) -> dict[Partition, dict[int, bytes]]:
-        """Returns what is in the logs, by offset."""
+        """Compare the replicas. Returns the contents of the logs, by offset."""
         logs: dict[Partition, dict[int, bytes]] = {}
         for key in self.partitions:
             contents = {}
@@ -222,11 +222,11 @@ class World:
                         return
             await client.rest()
 
-    # For those who make things happen.
+    # For `trouble.py` and the cast.
 
     def start(self, node: SimNode) -> None:
         node.device.full = node.device.starved = (
-            False  # who starts a broker again makes room first: its logs could not be recovered
+            False  # make room before a restart: else its logs could not be recovered
         )
         node.start()
         self.checks.begin(node)
@@ -235,7 +235,7 @@ class World:
         return Client(self.network, name, [(node.name, PORT) for node in self.nodes], Random(f"{self.seed} {name}"))
 
     def in_process(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run this as a process on a host of that name."""
+        """Run a coroutine as a process on a host of that name."""
         _, context = self.loop.process(name)
         return self.loop.create_task(work, context=context)
 
@@ -251,7 +251,7 @@ def make_topic(name: str, partitions: int, configs: Mapping[str, str]) -> Creata
 
 
 class Alarm(logging.Handler):
-    """An error that nobody foresaw in a broker is wrong, whatever it led to: brokers log it with where it came from."""
+    """Fails the run on every unforeseen error in a broker. Brokers log such errors with a traceback."""
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.WARNING)

@@ -1,15 +1,15 @@
-"""A model of ZooKeeper: one tree for all, a session for each client, and a way between them that can fail.
+"""A model of ZooKeeper: one tree, a session for each client, and connections between them that can fail.
 
-    SimZooKeeper       the ensemble: applies writes one after the other, and ends sessions that are silent
+    SimZooKeeper       the ensemble: applies writes one after the other, and expires silent sessions
     SimMetadataStore   a client: the `MetadataStore` port of one broker
 
-Each call travels to the store and its answer travels back. Where the way is cut the call is lost, or it was carried out
-and the answer is lost: the caller gets `Unknown` either way. Answers and events of one session arrive in the order in
-which the store sent them, so whoever reads after an event has missed nothing.
+Each call travels to the store, and its response travels back. If the connection is cut, either the call is lost, or it
+was carried out and the response is lost: the caller gets `Unknown` in both cases. Responses and events of a session
+arrive in the order in which the store sent them, so a read after an event sees everything up to that event.
 
-The client notices that the store is silent after two thirds of the session's time (SUSPENDED) and tries to come back:
-either its session still lives (CONNECTED), or it is told that it has expired (LOST) and begins another one. A process
-that is paused sends no signs of life; when it goes on it first believes that all is as it was.
+The client notices that the store is silent after two thirds of the session timeout (SUSPENDED) and tries to reconnect.
+Then its session is still alive (CONNECTED), or the store says that it has expired (LOST) and the client starts a new
+one. A paused process sends no heartbeats; when it resumes, it first believes that nothing has changed.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ T = TypeVar("T")
 
 HOST = "zk"  # its name in the network
 RETRY_S = 0.2
-SIGNS = 6  # signs of life in the time of a session
-STALL_S = 0.05  # how often a cut connection tries again
+SIGNS = 6  # heartbeats per session timeout
+STALL_S = 0.05  # how often a cut connection retries
 
 
 class SimZnode:
@@ -69,7 +69,7 @@ class SimZnode:
 
 
 class Session:
-    """What the store knows of a client."""
+    """The store's state of a client."""
 
     def __init__(self, number: int, timeout_s: float, client: SimMetadataStore, now: float) -> None:
         self.number = number
@@ -79,7 +79,7 @@ class Session:
 
 
 class SimZooKeeper:
-    """The ensemble, seen as one."""
+    """The ensemble, modelled as one server."""
 
     def __init__(self, loop: SimLoop, network: Network) -> None:
         self.loop = loop
@@ -89,20 +89,20 @@ class SimZooKeeper:
         self.lives = 1
         self.slow_s = 0.0
         self.sessions: dict[int, Session] = {}
-        self.changes: list[Callable[[int, str, SimZnode | None], None]] = []  # told of every change: zxid, path, node
+        self.changes: list[Callable[[int, str, SimZnode | None], None]] = []  # called with zxid, path, node
         self._tree: dict[str, SimZnode] = {"/": SimZnode(b"", 0, 0)}
-        self.writer = 0  # the session whose write is being told
+        self.writer = 0  # the session whose write is being reported
         self._numbers = 0
         self._touched: dict[str, str] = {}
 
     # Faults.
 
     def stop(self) -> None:
-        """Nobody reaches it; it forgets nothing."""
+        """Make the store unreachable; it keeps its state."""
         self.up = False
 
     def start(self) -> None:
-        """Every session gets its whole time again, as after the election of a new leader."""
+        """Make it reachable. Every session gets its full timeout again, as after a leader election."""
         self.up = True
         self.lives += 1
         for session in list(self.sessions.values()):
@@ -114,7 +114,7 @@ class SimZooKeeper:
             self.expire(session.number)
 
     def expire(self, number: int) -> None:
-        """The session ends, and what it created goes with it."""
+        """Expire a session and remove its ephemeral nodes."""
         session = self.sessions.pop(number, None)
         if session is None:
             return
@@ -124,7 +124,7 @@ class SimZooKeeper:
             self._commit([Delete(path) for path in mine], 0)
 
     def remove(self, path: str) -> None:
-        """Somebody deletes a node by hand."""
+        """Delete a node, as if by hand."""
         self._commit([Delete(path)], 0)
 
     # Sessions.
@@ -137,7 +137,7 @@ class SimZooKeeper:
         return session
 
     def hear(self, number: int) -> bool:
-        """A sign of life; False if there is no such session."""
+        """Handle a heartbeat. Returns False if there is no such session."""
         session = self.sessions.get(number)
         if session is not None:
             session.heard = self.loop.time()
@@ -183,8 +183,8 @@ class SimZooKeeper:
         return self._commit(ops, session)
 
     def _verify(self, ops: Sequence[Op]) -> None:
-        """Raise the error of the first op that fails; nothing is changed."""
-        made: dict[str, int] = {}  # what earlier ops of the same multi do: versions, -1 for gone
+        """Raise the error of the first op that would fail. Changes nothing."""
+        made: dict[str, int] = {}  # effects of earlier ops of the same multi: versions, -1 for deleted
         for op in ops:
             path = op.path
             known = self._tree.get(path)
@@ -248,7 +248,7 @@ class SimZooKeeper:
 
 
 class Way:
-    """One direction of a connection to the store: in order, and while it is cut nothing gets through."""
+    """One direction of a connection to the store. It keeps the order; while it is cut, nothing gets through."""
 
     def __init__(self, store: SimZooKeeper, source: str, target: str) -> None:
         self._store = store
@@ -267,7 +267,7 @@ class Way:
         loop.call_at(self._due, self._arrive, context=loop.outside_context)
 
     def close(self) -> None:
-        """The connection ends: what is under way arrives if it can, and what is held up never does."""
+        """Close the connection: messages in flight still arrive, messages held up by a cut never do."""
         self._closed = True
         if self._stalled:
             self._waiting.clear()
@@ -315,7 +315,7 @@ class SimMetadataStore:
                 await asyncio.sleep(RETRY_S)
 
     async def close(self) -> None:
-        """End the session at once, as a client that leaves does."""
+        """End the session at once, as a client that closes does."""
         if self._connected:
             number = self._number
             self._send(lambda: self._store.expire(number))
@@ -366,7 +366,7 @@ class SimMetadataStore:
 
         def carry_out() -> None:
             if not self._store.hear(number):
-                return  # expired: the client will hear of it
+                return  # expired: the client will be told
             try:
                 result = work()
             except StoreError as error:
@@ -389,10 +389,10 @@ class SimMetadataStore:
         else:
             future.set_exception(error)
 
-    # The way to the store and back.
+    # Sending to the store and back.
 
     def _send(self, work: Callable[[], None]) -> None:
-        """Have something done in the store, if it gets there."""
+        """Run something in the store, if the message gets there."""
 
         life = self._life
 
@@ -401,13 +401,13 @@ class SimMetadataStore:
                 return
             if life == self._store.lives:
                 work()
-            else:  # it was away in between, and knows nothing of this connection
+            else:  # the store was away in between, and does not know this connection
                 self._loop.call_soon(self._suspend, life, context=self._context.copy())
 
         self._out.send(arrive)
 
     def _reply(self, callback: Callable[..., None], *args: Any) -> None:
-        """Have something happen in the client, if it gets there."""
+        """Run something in the client, if the message gets there."""
 
         def arrive() -> None:
             if not self._closed:
@@ -416,7 +416,7 @@ class SimMetadataStore:
         self._back.send(arrive)
 
     def _connect_anew(self) -> None:
-        """A new connection: what is still under way on the old one and cannot get through never will."""
+        """Open a new connection: messages held up on the old one never arrive."""
         self._life = self._store.lives
         self._out.close()
         self._back.close()
@@ -425,7 +425,7 @@ class SimMetadataStore:
     # The session.
 
     async def _greet(self) -> None:
-        """One attempt to connect; it may come to nothing."""
+        """Make one attempt to connect; it may fail."""
         self._connect_anew()
         done: asyncio.Future[tuple[Session | None, bool]] = self._loop.create_future()
         number = self._number
@@ -458,7 +458,7 @@ class SimMetadataStore:
                 self._fire(key, Event("missed", path))
 
     def _sign(self) -> None:
-        """A sign of life, several in a session's time; after two thirds of it without an answer the way is lost."""
+        """Send a heartbeat. After two thirds of the session timeout without a response the connection is lost."""
         if self._closed or not self._connected:
             return
         if self._loop.time() - self._heard >= self.timeout_s * 2 / 3:
@@ -479,7 +479,7 @@ class SimMetadataStore:
         self._heard = self._loop.time()
 
     def _suspend(self, life: int | None = None) -> None:
-        """The connection is lost, if it still is the one of this life of the store."""
+        """The connection is lost, unless it belongs to an earlier life of the store."""
         if not self._connected or life not in (None, self._life):
             return
         self._connected = False
@@ -525,7 +525,7 @@ class SimMetadataStore:
         return leave
 
     def touch(self, touched: Mapping[str, str]) -> None:
-        """The store has changed: tell whoever watches. Changes in quick succession give one event."""
+        """The store has changed: notify watches. Changes in quick succession give one event."""
         for key, (path, _) in list(self._watches.items()):
             if path in touched and key not in self._fired:
                 self._fired[key] = None

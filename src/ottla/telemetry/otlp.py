@@ -2,11 +2,11 @@
 
     MetricsData 1 → ResourceMetrics    1 → Resource: 1 attributes      2 → ScopeMetrics      2 → Metric
     Metric      1 name    5 gauge    7 sum    9 histogram; each: 1 data points
-    Sum         2 temporality (1: since the last push)    3 whether it only grows
+    Sum         2 temporality (1: since the last push)    3 whether it is monotonic
     point       7 attributes (a histogram's: 9)    4 double    6 integer    (a histogram's: 4 count, 5 sum)
 
-Of a histogram only count and sum are read. Unknown fields are skipped. `read` is a generator that yields points, and
-None as a place to pause: a payload may have a million empty fields.
+Only count and sum of a histogram are read. Unknown fields are skipped. `read` is a generator that yields points, and
+None as a pause point: a payload may have a million empty fields.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Point(NamedTuple):
     name: str
     attributes: Attributes  # of the resource, and of the point
     value: float
-    grows: bool  # a counter: falls only when its client restarts
+    grows: bool  # monotonic, a counter: decreases only when its client restarts
     delta: bool  # the change since the last push
 
 
 def read(data: bytes) -> Iterator[Point | None]:
-    """The points of a payload. MalformedError when it is malformed."""
+    """The points of a payload. MalformedError if it is malformed."""
     for number, found in _read_fields(memoryview(data)):
         if found is None:
             yield None
@@ -128,7 +128,7 @@ def _note(data: memoryview, attributes: Attributes) -> None:
 
 
 def _read_fields(data: memoryview) -> Iterator[tuple[int, int | memoryview | None]]:
-    """The fields of a message, with places to pause."""
+    """The fields of a message, with pause points."""
     for count, (number, value) in enumerate(fields(data), 1):
         yield number, value
         if count % PAUSE_EVERY == 0:
@@ -137,13 +137,13 @@ def _read_fields(data: memoryview) -> Iterator[tuple[int, int | memoryview | Non
 
 def message(value: int | memoryview) -> memoryview:
     if isinstance(value, int):
-        raise MalformedError("a number where a message should be")
+        raise MalformedError("expected a message, got a number")
     return value
 
 
 def eight(value: int | memoryview) -> memoryview:
     if isinstance(value, int) or len(value) != 8:
-        raise MalformedError("not eight bytes")
+        raise MalformedError("expected eight bytes")
     return value
 
 

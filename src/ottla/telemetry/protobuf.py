@@ -1,10 +1,10 @@
-"""Protocol buffers, as far as OTLP needs them: the fields of one message in order.
+"""The part of Protocol Buffers that OTLP needs: decodes the fields of one message in order.
 
-A message is a row of fields: a varint of (number << 3 | wire type), then the value.
+A message is a sequence of fields: a varint of (number << 3 | wire type), then the value.
 
     0  varint      1  eight bytes      2  varint size, then bytes: text, bytes or a message      5  four bytes
 
-Any of it may be malformed: every length is checked against the bytes that are left.
+The input is untrusted: every length is checked against the remaining bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VARINT_SIZE_MAX: Final = 10
 
 
 class MalformedError(ValueError):
-    """The bytes are not a message."""
+    """The bytes are not a valid message."""
 
 
 def fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:

@@ -1,11 +1,11 @@
 """The clients that push metrics, and the last series of each.
 
-A client asks (GetTelemetrySubscriptions) and gets the id of its subscription, what to push and how often; then it
-pushes. It may not ask or push again before the interval is over, except for the first push after it has asked, the last
-push before it terminates, and asking again after its subscription was unknown. These are Kafka's rules.
+A client sends GetTelemetrySubscriptions and gets its subscription id, what to push and how often; then it pushes. It
+may not ask or push again before the interval is over, with three exceptions: the first push after asking, the last push
+before it terminates, and asking again after its subscription was unknown. These are Kafka's rules.
 
-A client that is silent for three intervals is forgotten with its series, and so is one that terminates. There are
-bounds on clients (the one silent for longest goes first), on series in all, and on labels of a series.
+A client that is silent for three intervals, or terminates, is removed with its series. There are limits on the number
+of clients (the one silent for longest is removed first), of all series, and of labels of a series.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CLIENTS_MAX: Final = 16_384
 EXPIRY_MS_MIN: Final = 60_000
 LABELS_MAX: Final = 16
 INFLATED_RATIO_MAX: Final = 16
-CODECS: Final = (4, 3, 1, 2)  # zstd, lz4, gzip, snappy: in the order in which Kafka offers them
+CODECS: Final = (4, 3, 1, 2)  # zstd, lz4, gzip, snappy: in Kafka's order
 NO_CODEC: Final = 0
 AGAIN: Final = frozenset((ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE))
 _UNFIT = re.compile(r"[^a-zA-Z0-9_]")
@@ -49,12 +49,12 @@ class Instance:
 
     def __init__(self, wants: Subscription, configs: object, used_ms: int) -> None:
         self.wants = wants
-        self.configs = configs  # from which `wants` was computed
+        self.configs = configs  # `wants` was computed from these
         self.used_ms = used_ms
         self.asked_ms = self.pushed_ms = -(1 << 60)
         self.error = ErrorCode.NONE
         self.terminating = False
-        self.values: dict[Series, tuple[float, bool]] = {}  # and whether it only grows
+        self.values: dict[Series, tuple[float, bool]] = {}  # value, and whether it is monotonic
 
     @property
     def expiry_ms(self) -> int:
@@ -74,7 +74,7 @@ class Telemetry:
     ) -> None:
         self.size_max = size_max
         self.pushes: Counter[str] = Counter()  # by error code
-        self.left_out = 0  # series of the last push that were over the bound
+        self.left_out = 0  # series of the last push that exceeded the limit
         self._clock = clock
         self._configs = configs
         self._new_id = new_id
@@ -89,15 +89,15 @@ class Telemetry:
 
     @property
     def wanted(self) -> bool:
-        """Whether clients should see the APIs: most push as soon as they can, and some log that."""
+        """Whether to advertise the telemetry APIs: most clients push as soon as they can, and some log that."""
         return self._always or bool(self._configs())
 
     def new_id(self) -> bytes:
-        """The id of a client that has none yet."""
+        """A new id, for a client that has none yet."""
         return self._new_id()
 
     def ask(self, client: Client) -> Subscription:
-        """What a client should push. BrokerError when it asks too early."""
+        """What a client should push. BrokerError if it asks too early."""
         instance, now_ms = self._instance(client), steady_ms(self._clock)
         early = now_ms - max(instance.asked_ms, instance.pushed_ms) < instance.wants.interval_ms
         if early and instance.error not in AGAIN:
@@ -108,7 +108,7 @@ class Telemetry:
         return instance.wants
 
     def push(self, client: Client, subscription: int, codec: int, data: bytes, *, terminating: bool) -> Iterator[Any]:
-        """Take a push, in slices. BrokerError when it is refused."""
+        """Handle a push, in slices. BrokerError if it is refused."""
         instance = self._instance(client)
         try:
             self._check(instance, subscription, codec, data, terminating=terminating)
@@ -141,7 +141,7 @@ class Telemetry:
             raise BrokerError(ErrorCode.TELEMETRY_TOO_LARGE)
 
     def _take(self, instance: Instance, client: Client, codec: int, data: bytes) -> Iterator[Any]:
-        """Store the series of a push in place of those of the one before."""
+        """Replace the series of the previous push by those of this one."""
         values: dict[Series, tuple[float, bool]] = {}
         room = self._series_max - self._series + len(instance.values)
         left_out = 0
@@ -164,7 +164,7 @@ class Telemetry:
         except (MalformedError, CorruptError, ValueError) as error:
             raise BrokerError(ErrorCode.INVALID_RECORD, str(error)) from None
         self.left_out = left_out
-        if self._instances.get(client.client_instance_id) is instance:  # else it was forgotten meanwhile
+        if self._instances.get(client.client_instance_id) is instance:  # else it was removed meanwhile
             self._empty(instance)
             instance.values = values
             self._series += len(values)
@@ -179,7 +179,7 @@ class Telemetry:
                 self._forget(next(iter(self._instances)))
         elif instance.configs is not configs:
             before, instance.wants, instance.configs = instance.wants, choose_metrics(configs, client), configs
-            if instance.wants != before:  # what it said of the former one does not bind it
+            if instance.wants != before:  # requests for the former subscription do not count
                 instance.asked_ms = instance.pushed_ms = -(1 << 60)
         instance.used_ms = now_ms
         self._instances[client.client_instance_id] = instance
@@ -192,7 +192,7 @@ class Telemetry:
             if instance.expiry_ms <= now_ms:
                 silent.append(name)
             elif instance.used_ms + EXPIRY_MS_MIN > now_ms:
-                break  # those behind it were used later
+                break  # the remaining ones were used later
         for name in silent:
             self._forget(name)
 
@@ -204,7 +204,7 @@ class Telemetry:
         instance.values = {}
 
     def series(self) -> Iterator[tuple[Series, float, bool] | None]:
-        """All that clients have pushed: each series, its value, and whether it only grows. None is a pause."""
+        """All that clients have pushed: each series, its value, and whether it is monotonic. None is a pause point."""
         self._forget_silent()
         for instance in list(self._instances.values()):
             yield None
@@ -213,7 +213,7 @@ class Telemetry:
 
 
 def series(point: otlp.Point, client: Client) -> Series:
-    """The series of a point: names as Prometheus has them, and no more labels than is good for anybody."""
+    """The series of a point: with names in Prometheus syntax and a limited number of labels."""
     labels = {"client_instance_id": client.client_instance_id, "client_id": client.client_id}
     for name, value in point.attributes.items():
         if len(labels) < LABELS_MAX:

@@ -1,10 +1,10 @@
 """Subscriptions: which clients push which metrics, and how often. Each is a `client-metrics` resource.
 
-    metrics        prefixes of names; * for everything
-    interval.ms    how often
-    match          name=pattern pairs; all of them must match a client; without any, every client matches
+    metrics        name prefixes; * for everything
+    interval.ms    how often to push
+    match          name=pattern pairs; a client must match all of them; without pairs, every client matches
 
-A client that several subscriptions match pushes the metrics of all of them, at the shortest interval.
+A client that matches several subscriptions pushes the metrics of all of them, at the shortest interval.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INTERVAL_MS: Final = 300_000
 
 
 class Client(NamedTuple):
-    """A client that a subscription may match. The names are the parameters of `match`."""
+    """A client that a subscription may match. The field names are the parameters of `match`."""
 
     client_instance_id: str
     client_id: str
@@ -36,10 +36,10 @@ class Client(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """What one client should push: all subscriptions that match it."""
+    """What one client should push, combined from all subscriptions that match it."""
 
     id: int
-    metrics: tuple[str, ...]  # none: nothing; an empty prefix: everything
+    metrics: tuple[str, ...]  # empty: nothing; an empty prefix: everything
     interval_ms: int
 
 
@@ -51,7 +51,7 @@ def choose_metrics(configs: Configs, client: Client) -> Subscription:
             config = client_metrics_config(pairs)
             if not matches(config.match, client):
                 continue
-        except (ConfigError, PatternError):  # not written by us: it matches nobody
+        except (ConfigError, PatternError):  # written by another broker: it matches no client
             continue
         metrics |= dict.fromkeys(config.metrics)
         intervals.append(config.interval_ms)

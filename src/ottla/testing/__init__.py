@@ -1,6 +1,6 @@
-"""Clusters for tests: a real ZooKeeper and brokers as processes, killed, paused, cut off and started again at will.
+"""Clusters for tests: a real ZooKeeper and brokers as processes, which tests can kill, pause, isolate and restart.
 
-And one broker with TLS and logins, with certificates of its own.
+Also one broker with TLS and SASL, with its own certificates.
 """
 
 from ottla.testing.cluster import Cluster

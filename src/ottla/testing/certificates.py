@@ -1,10 +1,10 @@
-"""Certificates for tests, made in memory in a few milliseconds each: an authority, and what it signs.
+"""Certificates for tests, made in memory in a few milliseconds each: a CA, and certificates that it signs.
 
     authority = Certificate("authority")
     broker = Certificate("broker", authority, hosts=("127.0.0.1", "localhost"))
     broker.write(folder / "broker.pem")
 
-They hold for two days. Needs `cryptography`.
+They are valid for two days. Needs `cryptography`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from cryptography.x509.oid import NameOID
 if TYPE_CHECKING:
     from pathlib import Path
 
-PASSWORD = "store-secret"  # nosec B105 # of stores that live for a test
+PASSWORD = "store-secret"  # nosec B105 # for keystores that exist only during a test
 DAY = datetime.timedelta(days=1)
 
 
 class Certificate:
-    """A certificate with its key, and who signed it."""
+    """A certificate with its key and its issuer."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Certificate:
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, hidden).decode()
 
     def write(self, path: Path, password: str = "") -> Path:  # nosec B107 # none is given
-        """The key, the certificate and its signer's, as PEM."""
+        """Write the key, the certificate and the issuer's certificate as PEM."""
         path.write_text(self.key_pem(password) + self.pem + self.signer.pem)
         return path
 

@@ -1,12 +1,12 @@
-"""A whole cluster on this machine: a real ZooKeeper and brokers as processes, for tests of what goes wrong.
+"""A whole cluster on this machine: a real ZooKeeper and brokers as processes, for tests of failures.
 
 with Cluster(brokers=3) as cluster:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, ...})
     cluster.kill(cluster.leader("orders", 0))
 
 kill, stop, start, restart      one broker, by its number: 1, 2, 3; its port and its folder stay the same
-add, remove                     one more broker, one less
-pause, resume                   SIGSTOP and SIGCONT: a broker that is not dead and does not answer
+add, remove                     add or remove a broker
+pause, resume                   SIGSTOP and SIGCONT: the broker is alive but does not respond
 isolate, cut, heal              with `cuts=True`: connections between brokers, and to ZooKeeper (see links.py)
 zookeeper                       the same for ZooKeeper: kill, restart, pause, resume
 """
@@ -29,8 +29,8 @@ ZOOKEEPER = "zookeeper"
 LOG_SIZE = 10_000
 STORE_S_MAX = 60.0
 PATIENTLY: dict[str, Any] = {"max_tries": -1, "delay": 0.05, "max_delay": 0.5}
-SESSION_MS = 6000  # shorter than Kafka's 18 s: a test waits for it
-# Every broker a second listener for the others, so that clients are not cut off with it.
+SESSION_MS = 6000  # shorter than Kafka's 18 s, because tests wait for it
+# Every broker has a second listener for the other brokers, so that cutting it does not cut off clients.
 AMONG_BROKERS = {
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT",
     "inter.broker.listener.name": "BROKERS",
@@ -38,7 +38,7 @@ AMONG_BROKERS = {
 
 
 def internal_topics(brokers: int) -> dict[str, int]:
-    """Options without which groups and transactions would wait for a third broker."""
+    """Options for internal topics with fewer than three brokers: groups and transactions would wait for a third."""
     copies = min(3, brokers)
     return {"offsets.topic.replication.factor": copies, "transaction.state.log.replication.factor": copies}
 
@@ -74,11 +74,11 @@ class Cluster:
         return self.addresses(*self.numbers)
 
     def addresses(self, *numbers: int) -> str:
-        """Where clients find these brokers."""
+        """Bootstrap addresses of these brokers."""
         return ",".join(f"127.0.0.1:{self._ports[number]}" for number in numbers)
 
     def start(self, number: int | None = None) -> Self:
-        """Start ZooKeeper and every broker, or one broker again."""
+        """Start ZooKeeper and every broker, or restart one broker."""
         if number is not None:
             self.brokers[number].start()
             return self
@@ -115,7 +115,7 @@ class Cluster:
         return {str(number): broker.pid for number, broker in self.brokers.items() if broker.running}
 
     def add(self) -> int:
-        """One more broker, started and empty; its number."""
+        """Start one more, empty broker. Returns its number."""
         number = max(self.numbers) + 1
         self.numbers = (*self.numbers, number)
         (self._ports[number],) = free_ports(1)
@@ -124,7 +124,7 @@ class Cluster:
         return number
 
     def remove(self, number: int) -> None:
-        """Stop a broker in good order, for ever."""
+        """Stop a broker with a controlled shutdown and remove it."""
         self.stop(number)
         self.numbers = tuple(one for one in self.numbers if one != number)
         del self.brokers[number], self._ports[number]
@@ -133,7 +133,7 @@ class Cluster:
         return self._ports[number]
 
     def kill(self, number: int, *, expire: bool = False) -> None:
-        """With `expire` its session ends, too, so that nobody has to wait for that."""
+        """Kill a broker. With `expire` its ZooKeeper session ends at once, so the test need not wait for that."""
         self.brokers[number].kill()
         if expire:
             self._expire(number)
@@ -151,7 +151,7 @@ class Cluster:
                     store.delete(path)
 
     def restart(self, number: int) -> None:
-        """Stop in good order and start again."""
+        """Stop a broker with a controlled shutdown and start it again."""
         self.stop(number)
         self.start(number)
 
@@ -162,13 +162,13 @@ class Cluster:
         self.brokers[number].resume()
 
     def isolate(self, number: int, *, zookeeper: bool = True, brokers: bool = True) -> None:
-        """Cut a broker off, in both directions, from ZooKeeper, from the other brokers, or both. Clients reach it."""
+        """Cut a broker off, in both directions, from ZooKeeper, the other brokers, or both. Clients still reach it."""
         others = [str(one) for one in self.numbers if one != number] if brokers else []
         others += [ZOOKEEPER] if zookeeper else []
         self.cut(*((str(number), one) for one in others), *((one, str(number)) for one in others))
 
     def cut(self, *pairs: tuple[int | str, int | str]) -> None:
-        """Let nothing through from the first to the second of each pair: numbers of brokers, or `zookeeper`."""
+        """Block traffic from the first to the second of each pair: broker numbers, or `zookeeper`."""
         assert self._links is not None, "only with cuts=True"
         self._links.cut((str(source), str(target)) for source, target in pairs)
 
@@ -177,7 +177,7 @@ class Cluster:
             self._links.heal()
 
     def controller(self) -> int | None:
-        """The number of the broker that decides now."""
+        """The number of the current controller."""
         from ottla.cluster import znodes
 
         data = self._read(znodes.CONTROLLER)
@@ -188,7 +188,7 @@ class Cluster:
         return None if state is None or state["leader"] < 0 else state["leader"]
 
     def state(self, topic: str, partition: int) -> dict[str, Any] | None:
-        """What ZooKeeper knows of a partition: `leader`, `leader_epoch`, `isr`, `controller_epoch`."""
+        """The partition's state in ZooKeeper: `leader`, `leader_epoch`, `isr`, `controller_epoch`."""
         import json
 
         from ottla.cluster import znodes
@@ -197,7 +197,7 @@ class Cluster:
         return None if data is None else json.loads(data)
 
     def report(self) -> str:
-        """What the brokers have said lately, for a test that failed."""
+        """The last log output of the brokers, for a failed test."""
         return "\n".join(f"broker {number}:\n{broker.log[-LOG_SIZE:]}" for number, broker in self.brokers.items())
 
     def _read(self, path: str) -> bytes | None:
@@ -211,7 +211,7 @@ class Cluster:
 
     @contextmanager
     def store(self) -> Iterator[Any]:
-        """A client of the cluster's ZooKeeper (kazoo's), past every cut; connected, and the same one every time."""
+        """A connected kazoo client of the cluster's ZooKeeper, not affected by cuts. Always the same one."""
         from kazoo.client import KazooClient
 
         with self._lock:
@@ -223,7 +223,7 @@ class Cluster:
                 )
                 self._store.start(STORE_S_MAX)
                 self._stack.callback(self._forget)
-        self._store.retry(self._store.exists, "/")  # after ZooKeeper was away it may take a moment
+        self._store.retry(self._store.exists, "/")  # reconnecting after a ZooKeeper outage may take a moment
         yield self._store
 
     def _forget(self) -> None:
@@ -232,7 +232,7 @@ class Cluster:
         store.close()
 
     def stop(self, number: int | None = None) -> None:
-        """Stop one broker in good order; or all of them, and then ZooKeeper."""
+        """Stop one broker with a controlled shutdown; or all of them, and then ZooKeeper."""
         if number is not None:
             self.brokers[number].stop()
             return
@@ -258,5 +258,5 @@ class Cluster:
         return self.start()
 
     def __exit__(self, *error: object) -> None:
-        """Tests end as they may: nobody waits for a good end."""
+        """Kill everything: a test does not wait for a controlled shutdown."""
         self._stack.close()

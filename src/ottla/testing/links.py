@@ -1,11 +1,11 @@
-"""Connections that can be cut: every link between processes goes through a small proxy of this process.
+"""Connections that can be cut: every link between processes goes through a small proxy in this process.
 
-A link leads from one name to another: brokers by number, and the store. While it is cut, bytes in that direction wait
-where they are, and so does the end of a connection: as on a network that loses packets, nobody is told. When it heals
-they go on. Cutting one direction only is possible.
+A link goes from one name to another: brokers by number, and the store. While it is cut, bytes in that direction are
+held back, and so is the end of a connection: as on a network that loses packets, neither side is told. When the link
+heals, they are delivered. One direction can be cut alone.
 
-A proxy in front of a broker takes connections of all others, and finds out whose they are by the table of sockets of
-the system (`/proc`, hence Linux).
+A proxy in front of a broker accepts connections from all other processes, and finds their owners in the system's table
+of sockets (`/proc`, hence Linux only).
 """
 
 import asyncio
@@ -23,7 +23,7 @@ Answer = TypeVar("Answer")
 
 
 class Links:
-    """`processes` says which process has which name now."""
+    """`processes` returns the current process id of each name."""
 
     def __init__(self, processes: Callable[[], Mapping[str, int]]) -> None:
         self._processes = processes
@@ -45,11 +45,11 @@ class Links:
         self._loop.close()
 
     def open(self, target: str, port: int, source: str | None = None) -> int:
-        """The port of a new proxy to `target`, which listens on `port`; for one source, or for whoever dials it."""
+        """Open a proxy to `target`, which listens on `port`, for one source or for any. Returns the proxy's port."""
         return self._run(self._open(target, port, source))
 
     def cut(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Let nothing through from the first to the second of each pair."""
+        """Block traffic from the first to the second of each pair."""
         self._run(self._set(self._cuts | set(pairs)))
 
     def heal(self) -> None:
@@ -69,7 +69,7 @@ class Links:
             assert task is not None
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            with suppress(OSError, asyncio.CancelledError):  # cancelled when all is over, which is no news to anybody
+            with suppress(OSError, asyncio.CancelledError):  # cancelled at the end
                 await self._join(reader, writer, target, port, source)
             writer.close()
 
@@ -98,7 +98,7 @@ class Links:
         while True:
             try:
                 data = await reader.read(CHUNK_SIZE)
-            except OSError:  # a process that was killed may leave a reset
+            except OSError:  # a killed process may reset the connection
                 data = b""
             await self._passable(source, target)
             if not data:
@@ -120,12 +120,12 @@ class Links:
 
 
 def owner(port: int, processes: Mapping[str, int]) -> str | None:
-    """Which process has a socket of the loopback on this port."""
+    """The name of the process that has a loopback socket with this port."""
     wanted = f"0100007F:{port:04X}"
     lines = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
     sockets = {f"socket:[{fields[9]}]" for fields in lines if fields[1] == wanted}
     for name, process in processes.items():
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has exited
             for entry in os.scandir(f"/proc/{process}/fd"):
                 with suppress(OSError):
                     if os.readlink(entry.path) in sockets:

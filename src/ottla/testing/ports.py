@@ -1,8 +1,8 @@
-"""Ports for servers that are started, killed and started again on the same port.
+"""Ports for servers that are killed and restarted on the same port.
 
-The system gives outgoing connections their ports from a range of its own. A port of that range may be taken by a
-connection while its server is down; a client that dials a dead server there may even connect to itself. So ports are
-chosen below that range. Every process begins at a place of its own, so that two of them do not choose the same.
+The system takes the ports of outgoing connections from the ephemeral range. A port in that range may be taken by a
+connection while its server is down; a client that connects to a dead server there may even connect to itself. So ports
+are chosen below that range. Every process starts at a different place, so that two of them do not choose the same.
 """
 
 import errno
@@ -12,21 +12,21 @@ import socket
 import threading
 from pathlib import Path
 
-FIRST, LAST = 10_000, 32_767  # where Linux begins unless told otherwise
-LEAST = 2000  # fewer are too few for many processes
+FIRST, LAST = 10_000, 32_767  # Linux's ephemeral range starts after LAST by default
+LEAST = 2000  # fewer ports are not enough for many processes
 RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class Ports:
     def __init__(self, range_file: Path = RANGE_FILE) -> None:
         last = min(LAST, outgoing(range_file) - 1)
-        # Without room below the outgoing ports, the system chooses.
+        # If there is no room below the ephemeral range, the system chooses.
         self._numbers = range(FIRST, last + 1) if last - FIRST >= LEAST else range(0, 1)
         self._order = itertools.count(random.SystemRandom().randrange(len(self._numbers)))
         self._lock = threading.Lock()
 
     def take(self, count: int) -> list[int]:
-        """Ports that nobody has now, and that are not given twice."""
+        """Ports that are free now. No port is returned twice."""
         with self._lock:
             sockets: list[socket.socket] = []
             try:
@@ -50,7 +50,7 @@ class Ports:
 
 
 def outgoing(range_file: Path) -> int:
-    """The first port that outgoing connections may have."""
+    """The first port of the ephemeral range."""
     try:
         return int(range_file.read_text().split()[0])
     except (OSError, ValueError, IndexError):

@@ -1,17 +1,16 @@
-"""A broker behind locked doors, for tests: TLS and SASL listeners, certificates made on the spot, settings for clients.
+"""A secured broker for tests: TLS and SASL listeners, generated certificates, settings for clients.
 
     with SecuredBroker() as broker:
         Producer(broker.confluent_kafka("SCRAM-SHA-512"))
 
-How a client comes in is its `login`:
+The `login` is how a client authenticates:
 
-    TLS             encrypted, and anybody
-    CERTIFICATE     encrypted; who the client is, says its certificate
+    TLS             encrypted, without authentication
+    CERTIFICATE     encrypted; the client is identified by its certificate
     PLAIN, SCRAM-SHA-256, SCRAM-SHA-512     encrypted, with `user` and `password`
 
-`ca`, `certificate` and `key` are PEM files of the authority and of the client. The listeners are SSL, CERTIFICATE,
-SASL_SSL, SASL_PLAINTEXT and PLAINTEXT, in `addresses`; their ports stay the same when the broker is killed and started
-again.
+`ca`, `certificate` and `key` are PEM files of the CA and of the client. The listeners are SSL, CERTIFICATE, SASL_SSL,
+SASL_PLAINTEXT and PLAINTEXT, in `addresses`; their ports stay the same when the broker is killed and restarted.
 Needs `cryptography`.
 """
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     import ssl
 
 USER, PASSWORD = "ann", "ann-secret"
-ADMIN, ADMIN_PASSWORD = "admin", "admin-secret"  # who makes the users of SCRAM
+ADMIN, ADMIN_PASSWORD = "admin", "admin-secret"  # creates the SCRAM users
 PROTOCOLS: Final = {
     "SSL": "SSL",
     "CERTIFICATE": "SSL",
@@ -44,7 +43,7 @@ HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class SecuredBroker:
-    """One broker; `broker` is it, with all that it can do."""
+    """One secured broker; `broker` is the broker process itself, with all its methods."""
 
     user, password = USER, PASSWORD
 
@@ -88,13 +87,13 @@ class SecuredBroker:
         }
 
     def start(self) -> Self:
-        """Start the broker, and make the user known to SCRAM."""
+        """Start the broker, and create the SCRAM user."""
         self.broker.start()
         self.add_user(self.user, self.password)
         return self
 
     def add_user(self, user: str, password: str) -> None:
-        """Make a user who can log in by SCRAM, or change a password."""
+        """Create a SCRAM user, or change its password."""
         from ottla.client.cluster import Cluster
         from ottla.client.security import security
         from ottla.client.users import set_password
@@ -105,11 +104,11 @@ class SecuredBroker:
             set_password(cluster, user, password, mechanisms=SCRAM)
 
     def bootstrap(self, login: str = "TLS") -> str:
-        """The address for clients that come in this way."""
+        """The bootstrap address for clients with this login."""
         return self.addresses[listener(login)]
 
     def confluent_kafka(self, login: str = "TLS") -> dict[str, Any]:
-        """For `Producer`, `Consumer` and `AdminClient` of confluent-kafka."""
+        """Settings for `Producer`, `Consumer` and `AdminClient` of confluent-kafka."""
         settings = {
             "bootstrap.servers": self.bootstrap(login),
             "security.protocol": PROTOCOLS[listener(login)],
@@ -133,7 +132,7 @@ class SecuredBroker:
         return self._named(login) | {"ssl_context": self.context(login)}
 
     def _named(self, login: str) -> dict[str, Any]:
-        """What kafka-python and aiokafka have under the same names."""
+        """Settings with the same names in kafka-python and aiokafka."""
         settings = {
             "bootstrap_servers": self.bootstrap(login),
             "security_protocol": PROTOCOLS[listener(login)],
@@ -147,7 +146,7 @@ class SecuredBroker:
         return settings
 
     def context(self, login: str = "TLS") -> ssl.SSLContext:
-        """For a client that takes one of the standard library."""
+        """An SSL context for a client that takes one of the standard library."""
         import ssl
 
         context = ssl.create_default_context(cafile=str(self.ca))
@@ -174,5 +173,5 @@ class SecuredBroker:
 
 def listener(login: str) -> str:
     if login not in LOGINS:
-        raise ValueError(f"there is no login {login}: {', '.join(LOGINS)}")
+        raise ValueError(f"unknown login {login}: expected one of {', '.join(LOGINS)}")
     return {"TLS": "SSL", "CERTIFICATE": "CERTIFICATE"}.get(login, "SASL_SSL")

@@ -1,8 +1,8 @@
-"""A real ZooKeeper on the loopback, as a process of its own.
+"""A real ZooKeeper on the loopback interface, in its own process.
 
-Its jars come with `pyspark`, or lie in the folder that OTTLA_ZOOKEEPER_JARS names (the `libs` of any Apache Kafka with
-ZooKeeper will do). It needs Java, half a second to start and some 60 MB. It ends with the process that started it,
-however that ends: a small guard holds a pipe to it.
+Its jars come with `pyspark`, or from the folder in OTTLA_ZOOKEEPER_JARS (the `libs` of any Apache Kafka with ZooKeeper
+work). It needs Java, half a second to start and about 60 MB. It exits with the process that started it, even if that
+is killed: a small guard process watches a pipe to it.
 """
 
 import os
@@ -25,10 +25,10 @@ JARS = ("zookeeper-", "zookeeper-jute-", "slf4j-api-", "metrics-core-", "snappy-
 NETTY = ("netty-common-", "netty-buffer-", "netty-transport-", "netty-handler-", "netty-resolver-", "netty-codec-")
 MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 START_S_MAX = 60.0
-TICK_MS = 200  # sessions end on a tick
+TICK_MS = 200  # sessions expire on a tick
 SESSION_MS_MIN, SESSION_MS_MAX = 400, 120_000
 
-# Starts a program, says its process id, and ends it when standard input ends.
+# Starts a program, prints its process id, and kills it when standard input is closed.
 GUARD = """
 import os, subprocess, sys, threading
 child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
@@ -43,9 +43,10 @@ class ZooKeeperFailed(Exception):
 
 
 class ZooKeeperServer:
-    """One server with a port and a folder that stay the same from start to start.
+    """One server, with a port and a folder that stay the same over restarts.
 
-    `durable=False` is for tests: a write is answered before it is on the disk, which a killed process does not lose.
+    `durable=False` is for tests: writes are acknowledged before they are on disk. They survive a killed process, but
+    not a power failure.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class ZooKeeperServer:
         return file
 
     def stop(self) -> None:
-        """End in good order (SIGTERM)."""
+        """Stop gracefully (SIGTERM)."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -130,7 +131,7 @@ class ZooKeeperServer:
         return self.start()
 
     def pause(self) -> None:
-        """Stop answering without closing a connection, until `resume`."""
+        """Stop responding without closing connections, until `resume`."""
         freeze(self.pid)
 
     def resume(self) -> None:
@@ -143,7 +144,7 @@ class ZooKeeperServer:
         assert guard.stdin is not None
         assert guard.stdout is not None
         if guard.poll() is None:
-            os.kill(self.pid, signal.SIGCONT)  # a paused process would not hear anything else
+            os.kill(self.pid, signal.SIGCONT)  # a paused process handles no other signal
             os.kill(self.pid, number)
         guard.wait()
         guard.stdin.close()
@@ -170,15 +171,15 @@ def java() -> str:
 
 
 def jars() -> list[Path]:
-    """What to put on the class path."""
+    """The jars for the class path."""
     for folder in jar_folders():
         names = sorted(folder.glob("*.jar"))
         found = [path for path in names if path.name.startswith(JARS + NETTY)]
         if all(any(path.name.startswith(jar) for path in found) for jar in JARS):
             return found
     raise ZooKeeperFailed(
-        "the jars of ZooKeeper are not here: `pip install ottla[spark]` brings them, or set OTTLA_ZOOKEEPER_JARS to a "
-        "folder with them, such as the libs of Apache Kafka 3.9"
+        "ZooKeeper's jars were not found: install them with `pip install ottla[spark]`, or set OTTLA_ZOOKEEPER_JARS to "
+        "a folder that has them, such as the libs of Apache Kafka 3.9"
     )
 
 
@@ -192,7 +193,7 @@ def jar_folders() -> Iterator[Path]:
 
 
 def answers(port: int) -> bool:
-    """Whether the server takes sessions; it listens a little earlier."""
+    """Whether the server accepts sessions; it starts to listen a little earlier."""
     try:
         with socket.create_connection(("127.0.0.1", port), 1) as connection:
             connection.sendall(b"srvr")

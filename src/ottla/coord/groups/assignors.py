@@ -1,11 +1,11 @@
 """The broker's own assignors for consumer groups, `uniform` and `range`.
 
-    range     each topic is cut into runs of neighbouring partitions, one run per member; topics with equally many
-              partitions are cut alike, so that a member has the same numbers of each
-    uniform   members have equally many partitions, give or take one, and keep as many as possible of those they have
+    range     each topic is split into ranges of consecutive partitions, one range per member; topics with the same
+              number of partitions are split alike, so a member gets the same partition numbers of each
+    uniform   partition counts of members differ by at most one, and members keep as many partitions as possible
 
-Both are pure functions of the members, their former assignments and the sizes of the topics, so any broker computes the
-same. Racks are not considered.
+Both are pure functions of the members, their former assignments and the sizes of the topics, so every broker computes
+the same result. Racks are not considered.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class MemberSpec(NamedTuple):
     """What an assignor knows of a member."""
 
     instance: str | None  # of a static member
-    topics: frozenset[bytes]  # it is subscribed to; all of them exist
-    part: Assignment  # its assignment until now
+    topics: frozenset[bytes]  # subscribed topics; all of them exist
+    part: Assignment  # its current assignment
 
 
 Specs = dict[str, MemberSpec]  # by member id
@@ -38,7 +38,7 @@ def range_assignor(members: Specs, sizes: Sizes) -> dict[str, Assignment]:
     for spec in members.values():
         for topic in spec.topics:
             subscribers[topic] = subscribers.get(topic, 0) + 1
-    served = dict.fromkeys(subscribers, 0)  # topic → members that have their run
+    served = dict.fromkeys(subscribers, 0)  # topic → members that have got their range
     parts: dict[str, Assignment] = {}
     for member in sorted(members, key=lambda one: _rank(one, members[one].instance)):
         part: Assignment = {}
@@ -55,7 +55,7 @@ def range_assignor(members: Specs, sizes: Sizes) -> dict[str, Assignment]:
 
 
 def _rank(member: str, instance: str | None) -> tuple[bool, str]:
-    """Static members come first: their ids stay, and so do their runs."""
+    """Static members come first: their instance ids are stable, so their ranges are too."""
     return (instance is None, member if instance is None else instance)
 
 
@@ -69,7 +69,7 @@ def uniform_assignor(members: Specs, sizes: Sizes) -> dict[str, Assignment]:
 
 
 def _uniform(members: Specs, sizes: Mapping[bytes, int]) -> dict[str, Assignment]:
-    """All are subscribed to the same topics: partitions beyond a member's share go to those who have less."""
+    """For identical subscriptions: partitions beyond a member's share go to members that have less."""
     taken = {topic: {index for spec in members.values() for index in spec.part.get(topic, ())} for topic in sizes}
     free = [(topic, index) for topic, size in sizes.items() for index in range(size) if index not in taken[topic]]
     share, extra = divmod(sum(sizes.values()), len(members))

@@ -1,13 +1,13 @@
 """The uniform assignor when members are subscribed to different topics: balance first, then stickiness.
 
-1. A member keeps what it has of the topics it is still subscribed to.
+1. A member keeps its partitions of topics it is still subscribed to.
 2. Unassigned partitions go to the least loaded subscriber of their topic, hardest topics (most partitions per
    subscriber) first.
-3. Topic by topic, the most loaded subscribers give to the least loaded ones until they differ by one at most; this is
-   repeated over all topics until a round moves nothing. Subscriptions that overlap in part can make that slow, so the
-   number of rounds is bounded.
+3. Topic by topic, partitions move from the most loaded to the least loaded subscribers until they differ by one at
+   most; this is repeated over all topics until a round moves nothing. Partly overlapping subscriptions can make that
+   slow, so the number of rounds is bounded.
 
-Members are numbers here: their positions in the group.
+A member is identified here by its position in the group.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Balance:
         def rank(topic: bytes) -> tuple[float, int, int, int]:
             count = len(self.subscribers[topic])
             high, low = (int.from_bytes(half, signed=True) for half in (topic[:8], topic[8:]))
-            return (-len(self.owners[topic]) / count, count, high, low)  # an id counts as Java's two signed longs
+            return (-len(self.owners[topic]) / count, count, high, low)  # ids compare as two signed longs, as in Java
 
         return sorted(topics, key=rank)
 
@@ -67,7 +67,7 @@ class Balance:
 
     def _level(self, topics: list[bytes]) -> None:
         ordered = self._hardest_first(topics)
-        last = NOBODY  # where in the order something was moved last
+        last = NOBODY  # position of the topic that was changed last
         for _ in range(ROUNDS_MAX):
             for place, topic in enumerate(ordered):
                 if place == last:
@@ -104,15 +104,15 @@ class Balance:
 
 
 class Ladder:
-    """Members by load, with a range of the least loaded at one end and of the most loaded at the other.
+    """Members sorted by load, with a range of the least loaded at one end and of the most loaded at the other.
 
-    All members of a range begin with the same load. A member that is taken from a range is assumed to gain or lose one;
-    when all of a range were taken its level moves by one, and the range grows by the neighbours of that level.
+    All members of a range start with the same load. A member taken from a range is assumed to gain or lose one
+    partition. When all members of a range were taken, its level moves by one, and neighbours at that level join it.
     """
 
     def __init__(self, members: list[int], loads: list[int]) -> None:
         assert members, "a topic here has subscribers"
-        self.loads = loads  # as they are: partitions change hands meanwhile
+        self.loads = loads  # shared: it changes as partitions move
         self.members = sorted(members, key=lambda number: (loads[number], number))
         lowest, highest = loads[self.members[0]], loads[self.members[-1]]
         self.spread = highest - lowest
@@ -135,7 +135,7 @@ class Ladder:
         return number
 
     def most(self) -> int:
-        """The member that gives next; NOBODY when all were excluded."""
+        """The member that gives a partition next; NOBODY if all were excluded."""
         if self.high_next < self.high_start:
             if self.high_end <= self.high_start and self.high_start > 0:
                 self.high_level = self.loads[self.members[self.high_start - 1]]  # the range was emptied by exclusions
@@ -151,7 +151,7 @@ class Ladder:
         return number
 
     def exclude(self) -> None:
-        """The member that `most` just returned has nothing to give."""
+        """Exclude the member that `most` just returned: it has no partition to give."""
         place, last = self.high_next + 1, self.high_end - 1
         self.members[place], self.members[last] = self.members[last], self.members[place]
         self.high_end -= 1

@@ -5,7 +5,7 @@
 3. A target is computed for the new epoch, unless the last one is too recent: then a later heartbeat does it.
 4. The member takes its next step towards the target.
 
-The group itself does not change until the records are applied; what it will be is kept here meanwhile.
+The group itself does not change until the records are applied. Until then its future state is kept here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class GroupChange:
         self.image = image
         self.now_ms = now_ms
         self.out = out
-        # What the group will be.
+        # The group's future state.
         self.epoch = group.epoch
         self.target_epoch = group.target_epoch
         self.patterns = group.patterns
@@ -46,7 +46,7 @@ class GroupChange:
         self.subscribed = False  # the member has changed its subscription
 
     def replace(self, former: ConsumerMember, member_id: str) -> ConsumerMember:
-        """A static member is back: it takes over what the former one held, usually under a new id."""
+        """A static member rejoins: it takes over what the former member held, usually under a new id."""
         member = former._replace(id=member_id, holding=former.holding._replace(epoch=0, previous_epoch=0))
         self.former = former.id
         if former.id != member_id:  # else the tombstone would remove its deadlines, too
@@ -75,7 +75,7 @@ class GroupChange:
         return updated
 
     def _change_pattern(self, before: str, wanted: str) -> bool:
-        """The member has another regular expression. Returns whether that changes the group's topics."""
+        """Change the member's regular expression. Returns whether that may change the group's topics."""
         group = self.group
         if before and group.pattern_counts[before] == 1:
             self._drop(before)
@@ -86,7 +86,10 @@ class GroupChange:
         return True
 
     def _refresh_patterns(self, updated: ConsumerMember) -> bool:
-        """Look up all patterns if that is due, so that the group is assigned once. Returns whether any changed."""
+        """Look up all patterns together if that is due, so the group is assigned only once.
+
+        Returns whether the topics of any pattern changed.
+        """
         group, topics = self.group, self.image.topics
         if topics.grown > group.seen:
             group.patterns_due_ms = min(group.patterns_due_ms, group.patterns_ms + PATTERNS_REST_MS)
@@ -96,7 +99,7 @@ class GroupChange:
         used = {text for member in self._members(updated) if (text := member.subscription.pattern)}
         if sum(self._resolve(text, self._matching(text)) for text in sorted(used)):
             return True
-        # Only now, so that a change that could not be written is found again.
+        # Set only if nothing changed: a change whose records could not be written must be found again.
         group.patterns_due_ms = self.now_ms + self.rules.pattern_refresh_ms
         return False
 
@@ -104,10 +107,10 @@ class GroupChange:
         try:
             return matching(self.image, text)
         except BrokerError:
-            return frozenset()  # another broker accepted it
+            return frozenset()  # invalid here, but another broker accepted it
 
     def _resolve(self, text: str, topics: frozenset[str]) -> bool:
-        """Note the topics of a regular expression. Returns whether they are others than before."""
+        """Record the topics of a regular expression. Returns whether they changed."""
         before = self.patterns.get(text)
         if before is not None and before.topics == topics:
             return False
@@ -132,11 +135,11 @@ class GroupChange:
             if group.partition_metadata:
                 self.out.records.append(records.no_partition_metadata(group.id))
         else:
-            # Only now, so that a change that could not be written is tried again.
+            # Set only if nothing changed: a change whose records could not be written must be tried again.
             group.seen = self.image.topics.version
 
     def _members(self, updated: ConsumerMember) -> list[ConsumerMember]:
-        """The members as they will be, in the order of their ids."""
+        """The future members, sorted by id."""
         members = {**self.group.members, updated.id: updated}
         if self.former is not None and self.former != updated.id:
             del members[self.former]
@@ -146,10 +149,10 @@ class GroupChange:
         return {text: resolved.topics for text, resolved in self.patterns.items()}
 
     def assign(self, updated: ConsumerMember) -> Assignment:
-        """The target of the member. Computes a new one if the group's epoch has risen and the interval is over."""
+        """The member's target. Computes a new target if the group epoch has risen and the interval is over."""
         group, rules = self.group, self.rules
         rest_ms = rules.assignment_interval_ms
-        passed_ms = wall_ms(self.now_ms) - group.target_ms  # below 0 if the clock was set back since
+        passed_ms = wall_ms(self.now_ms) - group.target_ms  # negative if the clock was set back since
         due = group.target_ms == 0 or rest_ms == 0 or not 0 <= passed_ms < rest_ms
         if self.epoch <= group.target_epoch or not due:
             return group.target.get(self.former or updated.id, NO_ASSIGNMENT)
@@ -200,6 +203,6 @@ class GroupChange:
 
 
 def choose_assignor(members: list[ConsumerMember], rules: ConsumerRules) -> str:
-    """The assignor that most members name; the broker's first one if they name none."""
+    """The assignor that most members ask for; the broker's first one if none asks."""
     named = Counter(one.subscription.assignor for one in members if one.subscription.assignor in ASSIGNORS)
     return max(ASSIGNORS, key=lambda name: named[name]) if named else rules.assignors[0]

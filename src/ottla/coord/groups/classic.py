@@ -7,8 +7,7 @@
 
 Every pass through CompletingRebalance is a generation, and only members of the current one may commit. A join waits for
 the other members, a sync for the leader's sync. A record of the group is written when it becomes stable and when it
-becomes empty: `written` is the last one, and all that survives the broker. The rest is in memory: who waits, and the
-deadlines.
+becomes empty. `written` is the last one, and only it survives a restart. Pending requests and deadlines are in memory.
 
 A heartbeat only moves the member's deadline. The group has one timer, set for the earliest deadline; when it fires and
 the deadline has moved, it is set again.
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from ottla.coord.machine import Decision, Record, Token
     from ottla.wire.messages.groups import SyncGroupRequest
 
-PROTOCOL_NULLABLE = 7  # the first version of JoinGroup in which an answer may have no protocol
+PROTOCOL_NULLABLE = 7  # the first JoinGroup version whose response may have no protocol
 NO_TIME = -1
 
 
@@ -56,17 +55,17 @@ class ClassicGroup:
         self.written: GroupMetadataValue | None = None
         self.rules = rules
         self.state = GroupState.EMPTY
-        # Since when it is in this state; None: an older broker did not record it.
+        # When the group entered this state; None if an older broker did not record it.
         self.since_ms = None if now_ms is None else wall_ms(now_ms)
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.generation = 0
         self.roster = Roster()
-        self.invited: dict[str, int] = {}  # member ids that were given out and have not joined yet → until when
+        self.invited: dict[str, int] = {}  # member ids handed out that have not joined yet → deadline
         self.unsynced: set[str] = set()  # members that have not fetched their assignment in this generation
-        self.first = False  # in a rebalance of an empty group, which waits a while for more members
+        self.first = False  # in the initial rebalance of an empty group, which waits for more members
         self.grown = False  # a new member has joined since that wait began
-        self.wait_ms = self.wait_left_ms = 0  # the length of that wait, and how much may be added to it
+        self.wait_ms = self.wait_left_ms = 0  # the length of that wait, and by how much it may still be extended
         self.armed_ms = NEVER  # what the session timer is set for
         self._subscriptions: list[bytes] | None = None  # of the members of this generation; None before the first
         self._topics: tuple[list[bytes], frozenset[str] | None] | None = None  # the topics in those, once decoded
@@ -80,7 +79,7 @@ class ClassicGroup:
         return self.state is GroupState.EMPTY
 
     def wake(self, now_ms: int, out: Outcome) -> None:
-        """Continue after a load from the record. Every member gets a whole session timeout."""
+        """Resume after the record was loaded. Every member gets a full session timeout."""
         value = self.written
         if value is None:
             return
@@ -95,16 +94,16 @@ class ClassicGroup:
         self._subscriptions = [one.subscription for one in value.members]
         if value.members:
             self.state = GroupState.STABLE
-        if len(value.members) > self.rules.size_max:  # lowered since: consumers may commit first
+        if len(value.members) > self.rules.size_max:  # group.max.size was lowered: consumers may commit first
             self.prepare(now_ms, out)
 
-    # What the machine asks of any group.
+    # The Group protocol.
 
     def check_commit(
         self, member_id: str, instance: str | None, epoch: int, *, version: int, transactional: bool
     ) -> None:
         if epoch < 0 and self.state is GroupState.EMPTY:
-            return  # a client that only stores offsets here
+            return  # a client that only stores offsets, without members
         if epoch >= 0 or member_id or instance is not None:
             self.roster.check(member_id, instance)
             if epoch != self.generation:
@@ -120,7 +119,7 @@ class ClassicGroup:
             member.deadline_ms = now_ms + member.session_ms
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Anybody may."""
+        """Everyone may fetch."""
 
     def check_deletion(self) -> None:
         if self.state is not GroupState.EMPTY:
@@ -150,7 +149,7 @@ class ClassicGroup:
 
     @property
     def topics(self) -> frozenset[str] | None:
-        """The topics that the members are subscribed to; None when their protocol is not the consumer protocol."""
+        """The topics that the members are subscribed to; None if they do not use the consumer protocol."""
         if self.protocol_type != CONSUMER or self._subscriptions is None:
             return None
         if self._topics is None or self._topics[0] is not self._subscriptions:
@@ -160,7 +159,7 @@ class ClassicGroup:
     # Rebalances.
 
     def rebalance(self, now_ms: int, out: Outcome) -> None:
-        """Members or subscriptions have changed: begin a rebalance, or complete the current one."""
+        """Called when members or subscriptions change: begin a rebalance, or complete the current one."""
         if self.state is not GroupState.PREPARING:
             self.prepare(now_ms, out)
         elif not self.first and self.all_joined:
@@ -193,7 +192,7 @@ class ClassicGroup:
             self.complete(now_ms, out)
 
     def complete(self, now_ms: int, out: Outcome) -> None:
-        """End the join phase. Those that have joined are the next generation; without any the group is empty."""
+        """End the join phase. Members that have joined form the next generation; if none has, the group is empty."""
         out.timer(("join", self.id), None)
         roster = self.roster
         for member in [one for one in roster.members.values() if one.join is None and one.instance is None]:
@@ -210,7 +209,7 @@ class ClassicGroup:
             self.protocol = None
             self._become(GroupState.EMPTY, now_ms)
             out.records.append(self.record({}))
-            out.on_failure = out.without_records  # an older record does no harm: nobody is in an empty generation
+            out.on_failure = out.without_records  # the older record is harmless: an empty generation has no members
             return
         self.protocol = roster.choose()
         self._subscriptions = [member.metadata(self.protocol) for member in roster.members.values()]
@@ -223,7 +222,7 @@ class ClassicGroup:
         out.timer(("sync", self.id), now_ms + roster.rebalance_ms)
 
     def answer_join(self, member: ClassicMember, out: Outcome, *, skip_assignment: bool = False) -> None:
-        """Answer a member's join with the generation; the leader also gets the members."""
+        """Answer a member's join with the generation; the leader also gets the list of members."""
         waiting = self.roster.wait(member, None)
         if waiting is not None:
             out.reply(waiting.token, self.generation_for(member, skip_assignment=skip_assignment))
@@ -254,7 +253,7 @@ class ClassicGroup:
         self.unsynced.discard(member_id)
 
     def dismiss(self, member: ClassicMember, out: Outcome) -> None:
-        """Remove a member. If its join waits it gets an error, so that it can join again."""
+        """Remove a member. A pending join gets an error, so that the member can join again."""
         waiting = self.roster.wait(member, None)
         if waiting is not None:
             out.reply(waiting.token, refuse_join(waiting.version, "", ErrorCode.UNKNOWN_MEMBER_ID))
@@ -287,13 +286,13 @@ class ClassicGroup:
             out.reply(token, self._part_of(member))
             return
         if member.sync is not None:
-            out.reply(member.sync, refuse_sync(ErrorCode.REBALANCE_IN_PROGRESS))  # it asked again
+            out.reply(member.sync, refuse_sync(ErrorCode.REBALANCE_IN_PROGRESS))  # the member sent another sync
         member.sync = token
         if member.id == self.roster.leader:
             self._settle({one.member_id: one.assignment for one in request.assignments}, now_ms, out)
 
     def _settle(self, parts: Mapping[str, bytes], now_ms: int, out: Outcome) -> None:
-        """The leader has sent the assignment: write it, and answer every sync that waits."""
+        """The leader has sent the assignment: write it, and answer all pending syncs."""
         if sum(len(parts.get(member, b"")) for member in self.roster.members) > self.rules.record_size_max:
             self._refuse_syncs(ErrorCode.UNKNOWN_SERVER_ERROR, now_ms, out)  # too large for the log
             self.prepare(now_ms, out)
@@ -379,7 +378,7 @@ class ClassicGroup:
             if member.deadline_ms > now_ms or self.roster.members.get(member.id) is not member:
                 continue
             if member.excused:
-                member.deadline_ms = NEVER  # until it is answered
+                member.deadline_ms = NEVER  # until its request is answered
                 continue
             self.dismiss(member, out)
             if self.state is GroupState.PREPARING:
@@ -390,7 +389,7 @@ class ClassicGroup:
         self.arm(min([*deadlines, *self.invited.values()], default=NEVER), out)
 
     def _go_on(self, now_ms: int, out: Outcome) -> None:
-        """A member that a rebalance waited for is gone: complete it if all others have joined."""
+        """A member that the rebalance waited for is gone: complete the rebalance if all others have joined."""
         if self.state is GroupState.PREPARING and self.all_joined:
             self.complete(now_ms, out)
 
@@ -418,7 +417,7 @@ class ClassicGroup:
         return self.roster.static
 
     def unload(self) -> list[tuple[Token, JoinGroupResponse | SyncGroupResponse]]:
-        """Replies for joins and syncs that wait when another broker takes over."""
+        """Replies for pending joins and syncs when another broker takes over."""
         replies: list[tuple[Token, JoinGroupResponse | SyncGroupResponse]] = []
         for member in self.roster.members.values():
             if member.join is not None:

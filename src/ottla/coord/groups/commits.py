@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from ottla.wire.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
 
 NOW = -1  # no commit time or retention was given
-NOT_FOUND_SINCE = 9  # the first version of OffsetCommit with GROUP_ID_NOT_FOUND
+NOT_FOUND_SINCE = 9  # the first OffsetCommit version with GROUP_ID_NOT_FOUND
 NOTHING_COMMITTED = -1
-REPEATED_SIZE_MAX = 64  # longer metadata is in an answer once, however often it is asked for
+REPEATED_SIZE_MAX = 64  # longer metadata is sent only once per response, even if the partition is requested repeatedly
 
 
 def commit(
@@ -99,7 +99,7 @@ def check_each(
     topics: Iterable[OffsetCommitRequestTopic] | Iterable[TxnOffsetCommitRequestTopic],
     missing: Collection[tuple[str, int]],
 ) -> None:
-    """BrokerError if the group's check, when it has one, refuses a partition: then none is committed."""
+    """Raises BrokerError if the group has a check and it rejects a partition. Then nothing is committed."""
     if check is None:
         return
     known = machine.image().topics
@@ -116,7 +116,7 @@ def check_each(
 def refuse_commit(
     request: OffsetCommitRequest, code: ErrorCode, missing: Collection[tuple[str, int]] = ()
 ) -> OffsetCommitResponse:
-    """The same error for every partition that exists."""
+    """A response with the same error for every partition that exists."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -208,7 +208,7 @@ def refuse_in_transaction(
 def fetch(
     machine: GroupMachine, request: OffsetFetchRequestGroup, *, stable: bool
 ) -> Generator[None, None, OffsetFetchResponseGroup]:
-    """The offsets of a group; all of them when the request names no topics. BrokerError when the member may not ask."""
+    """The offsets of a group; all of them if the request names no topics. BrokerError if the member may not fetch."""
     group = machine.groups.get(request.group_id)
     if group is not None:
         group.check_fetch(request.member_id, request.member_epoch)
@@ -245,7 +245,7 @@ def fetch(
             if offset is not None and _of_another(offset.topic_id, wanted.topic_id):
                 offset = None
             if offset is not None and len(offset.metadata) > REPEATED_SIZE_MAX:
-                if (wanted.name, index) in told:  # a few bytes could ask for the same text a million times
+                if (wanted.name, index) in told:  # a small request could name the same partition a million times
                     offset = offset._replace(metadata="")
                 told.add((wanted.name, index))
             results.append(describe(wanted.name, index, offset))
@@ -262,7 +262,7 @@ def no_offset(index: int, code: ErrorCode) -> OffsetFetchResponsePartitions:
 
 
 def _of_another(committed: bytes, wanted: bytes) -> bool:
-    """Whether an offset was committed for an earlier topic of the same name."""
+    """Whether an offset was committed for another topic of the same name."""
     return committed != wanted and committed != ZERO_UUID and wanted != ZERO_UUID
 
 
@@ -301,7 +301,7 @@ def delete(
 def expire(machine: GroupMachine, name: str, now_ms: int, out: Outcome) -> int:
     """Remove the expired offsets of a group, and the group if it is empty and has no offsets left.
 
-    Returns how much work that was: removing an offset counts as checking ten.
+    Returns the amount of work: checking an offset counts 1, removing one counts 10.
     """
     offsets, retention_ms, now_ms = machine.offsets, machine.rules.retention_ms, wall_ms(now_ms)
     group = machine.groups.get(name)

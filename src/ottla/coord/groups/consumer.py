@@ -1,4 +1,4 @@
-"""A consumer group (KIP-848): the broker assigns the partitions, and each member adopts that at its own pace.
+"""A consumer group (KIP-848): the broker assigns the partitions, and each member reconciles at its own pace.
 
     group epoch     rises when members, subscriptions or topics change
     target          the assignment that was computed for a group epoch
@@ -7,8 +7,8 @@
     Empty ──► Assigning ──target computed──► Reconciling ──all members have reached it──► Stable
               a newer group epoch leads back to Assigning
 
-Everything here but the deadlines comes from records, and `apply` is the only way to change it. The decisions are in the
-files around this one.
+All state here except the deadlines comes from records and changes only through `apply`. The operations are in
+`consuming.py`, `change.py`, `guests.py` and `migration.py`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ KEYS: Final = (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupRegularExpressionKey,
 )
-COMMITS_WITH_EPOCH: Final = 9  # the first version of OffsetCommit that knows member epochs
+COMMITS_WITH_EPOCH: Final = 9  # the first OffsetCommit version with member epochs
 NO_TARGET: Final = -1
 GONE: Final = Holding(epoch=LEAVING, previous_epoch=LEAVING)
 
@@ -67,21 +67,21 @@ class ConsumerGroup:
         self.members: dict[str, ConsumerMember] = {}
         self.target: dict[str, Assignment] = {}
         self.target_epoch = 0
-        self.target_ms = 0  # when the target was computed; 0: never, or by an older broker
+        self.target_ms = 0  # when the target was computed; 0: not yet, or by an older broker
         self.patterns: dict[str, Resolved] = {}
         self.partition_metadata = False  # whether there is a record of type 4, which Kafka before 4.1 wrote
-        # Derived from that.
+        # Derived from the records.
         self.static: dict[str, str] = {}  # group.instance.id → member id
         self.owners: dict[tuple[bytes, int], str] = {}  # who holds a partition, or has yet to revoke it
         self.pattern_counts: Counter[str] = Counter()  # members subscribed to each regular expression
-        self.classic_counts: Counter[str] = Counter()  # members with the classic protocol that offer each assignor
+        self.classic_counts: Counter[str] = Counter()  # classic members that offer each assignor
         # In memory only.
         self.deadlines = Deadlines(group_id)
-        self.seen = 0  # the version of the image's topics when they were last checked
+        self.seen = 0  # the version of the image's topics at the last check
         self.patterns_ms = 0  # when the regular expressions were last looked up
-        self.patterns_due_ms = 0  # and when they are to be again
+        self.patterns_due_ms = 0  # when they are due to be looked up again
 
-    # What the machine asks of any group.
+    # The Group protocol.
 
     @property
     def phase(self) -> str:
@@ -99,8 +99,11 @@ class ConsumerGroup:
     def check_commit(
         self, member_id: str, instance: str | None, epoch: int, *, version: int, transactional: bool
     ) -> Callable[[bytes, int], ErrorCode] | None:
-        """BrokerError unless this member may commit. A member with an older epoch may commit what it has held since
-        then: for it, returns a check of each partition."""
+        """Raises BrokerError unless this member may commit.
+
+        A member with an older epoch may commit partitions that it has held since then. In that case this returns a
+        check to call for each partition.
+        """
         if epoch < 0 and not self.members:
             return None
         if transactional and epoch == LEAVING and not member_id and instance is None:
@@ -123,7 +126,7 @@ class ConsumerGroup:
         return check
 
     def note_commit(self, member_id: str, now_ms: int) -> None:
-        """Only heartbeats count."""
+        """Does nothing: only heartbeats extend the session."""
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
         if member_id is None and epoch < 0:
@@ -151,7 +154,7 @@ class ConsumerGroup:
         return records.without_group(self.id, self.members, self.patterns)
 
     def wake(self, now_ms: int, out: Outcome, session_ms: int) -> None:
-        """Continue after a load. Every member gets its whole timeouts."""
+        """Resume after a load. Every member gets its full timeouts."""
         for member in self.members.values():
             classic, holding = member.subscription.classic, member.holding
             self.deadlines.silence(member.id, now_ms + (classic.session_ms if classic else session_ms), out)
@@ -159,7 +162,7 @@ class ConsumerGroup:
                 self.deadlines.revoke(member.id, holding.epoch, now_ms + member.subscription.rebalance_ms, out)
 
     def unload(self) -> list[tuple[Token, Any]]:
-        return []  # no request waits
+        return []  # consumer groups have no pending requests
 
     def durable(self) -> object:
         return (
@@ -167,7 +170,7 @@ class ConsumerGroup:
             (self.patterns, self.partition_metadata),
         )
 
-    # What operations ask.
+    # Queries.
 
     def member(self, member_id: str) -> ConsumerMember:
         member = self.members.get(member_id)
@@ -179,7 +182,7 @@ class ConsumerGroup:
         return self.members.get(self.static.get(instance, "")) if instance is not None else None
 
     def unresolved_patterns(self, image: Image, now_ms: int) -> list[str]:
-        """The patterns that the next heartbeat may have to look up: none, while no topics change."""
+        """The patterns that the next heartbeat may have to look up; none if no topics have changed."""
         if not self.pattern_counts or (self.seen == image.topics.version and now_ms < self.patterns_due_ms):
             return []
         return [text for text, count in self.pattern_counts.items() if count > 0]
@@ -194,10 +197,10 @@ class ConsumerGroup:
     def classic_count(self) -> int:
         return sum(one.subscription.classic is not None for one in self.members.values())
 
-    # The journal.
+    # Records.
 
     def apply(self, key: Any, value: Any) -> None:
-        """Apply a record of this group, of any type but the tombstone of the group itself."""
+        """Apply a record of this group, of any type except the tombstone of the group itself."""
         if isinstance(key, ConsumerGroupCurrentMemberAssignmentKey):
             self._hold(key.member_id, value)
         elif isinstance(key, ConsumerGroupTargetAssignmentMemberKey):

@@ -1,13 +1,13 @@
 """One member of a consumer group, as in its records: its subscription, and the partitions it holds.
 
-    Subscription   what the member sent; a change makes the group assign again
+    Subscription   what the member sent; a change triggers a new assignment
     Holding        the partitions it holds, and its epoch
 
     STABLE               it holds its target assignment
-    UNREVOKED            it must revoke some partitions first; until it confirms that it stays in its epoch
-    UNRELEASED           it has reached the group's epoch, but other members still hold some of its partitions
+    UNREVOKED            it must first revoke some partitions; until it confirms that, it stays in its epoch
+    UNRELEASED           it has reached the target's epoch, but other members still hold some of its partitions
 
-All of it is immutable: an operation makes a new member and writes its records.
+All classes are immutable: an operation makes a new member and writes its records.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOTHING_HELD: Final[Held] = {}
 
 JOINING: Final = 0  # the epoch of a member that is not in the group yet
 LEAVING: Final = -1
-LEAVING_FOR_NOW: Final = -2  # of a static member that will be back
+LEAVING_FOR_NOW: Final = -2  # a static member leaves and will return
 
 
 class MemberState(IntEnum):
@@ -34,10 +34,10 @@ class MemberState(IntEnum):
 
 
 class ClassicMetadata(NamedTuple):
-    """What a member with the classic protocol has sent beside its subscription."""
+    """What a member with the classic protocol sent in addition to its subscription."""
 
     session_ms: int
-    protocols: tuple[tuple[str, bytes], ...]  # the preferred one first
+    protocols: tuple[tuple[str, bytes], ...]  # in order of preference
 
     @property
     def protocol(self) -> str:
@@ -54,7 +54,7 @@ class Subscription(NamedTuple):
     client_id: str = ""
     host: str = ""
     topics: frozenset[str] = frozenset()
-    pattern: str = ""  # a regular expression, if there is one
+    pattern: str = ""  # a regular expression, or empty
     rebalance_ms: int = -1
     assignor: str | None = None
     classic: ClassicMetadata | None = None
@@ -84,11 +84,11 @@ class ConsumerMember(NamedTuple):
         return self.holding.epoch
 
     def names(self, patterns: Mapping[str, frozenset[str]]) -> frozenset[str]:
-        """The topics that it is subscribed to; `patterns` has the topics of each regular expression."""
+        """The topics that the member is subscribed to; `patterns` maps each regular expression to its topics."""
         wanted = self.subscription
         if not wanted.pattern:
             return wanted.topics
-        found = patterns.get(wanted.pattern, frozenset())  # not looked up yet: none, to be on the safe side
+        found = patterns.get(wanted.pattern, frozenset())  # no topics if it was not looked up yet
         return found if not wanted.topics else wanted.topics | found
 
 

@@ -1,11 +1,11 @@
-"""The consumer protocol: the blobs inside JoinGroup and SyncGroup by which classic consumers agree on an assignment.
+"""The consumer protocol: the blobs in JoinGroup and SyncGroup by which classic consumers agree on an assignment.
 
-A member's join carries a subscription, its sync brings an assignment. The broker only reads them where it must: to see
+A JoinGroup request carries a subscription, a SyncGroup response an assignment. The broker decodes them only to see
 which topics a group uses, and to serve classic members in a consumer group.
 
     int16 version, then the fields of that version
 
-A version newer than we know begins with the fields that we know.
+Unknown newer versions begin with the fields of the newest known version.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CONSUMER = "consumer"  # the protocol type of a group whose members send these
 
 
 def version_of(data: bytes) -> int:
-    """The version of a subscription or an assignment; DecodeError when there is none."""
+    """The version of a subscription or an assignment. DecodeError if there is none."""
     if len(data) < _VERSION.size:
         raise DecodeError("no version")
     (version,) = _VERSION.unpack_from(data)
@@ -51,7 +51,7 @@ def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
 
 
 def read_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all these subscriptions; None when one of them cannot be read."""
+    """The topics of all these subscriptions; None if one of them cannot be decoded."""
     read = decoder(ConsumerProtocolSubscription, 0)  # every later version begins with the fields of version 0
     try:
         return frozenset(topic for one in subscriptions for topic in read(one, _VERSION.size)[0].topics)
@@ -60,7 +60,7 @@ def read_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
 
 
 def write_assignment(image: Image, part: Mapping[bytes, Iterable[int]], version: int) -> bytes:
-    """Encode a member's assignment. Topics that are gone are left out."""
+    """Encode a member's assignment. Deleted topics are left out."""
     names = image.names_by_id
     assignment = ConsumerProtocolAssignment(
         assigned_partitions=[

@@ -1,14 +1,14 @@
-"""The records of a consumer group: encoded from values, and decoded into them.
+"""Encodes and decodes the records of a consumer group.
 
     3   the group: its epoch, and a hash of the topics it is subscribed to
-    4   the same topics in full, as Kafka before 4.1 wrote them; we only write its tombstone
+    4   metadata of these topics, as Kafka before 4.1 wrote it; we only write tombstones of it
     5   a member: its subscription
     6   the target assignment: its epoch
     7   the target assignment of a member
     8   the partitions that a member holds
     16  the topics that match a regular expression
 
-Tombstones of the members come before that of the group, so that no reader meets a member of a group that is gone.
+Tombstones of members are written before that of the group, so no reader sees a member of a removed group.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ottla.coord.groups.assignors import Assignment
     from ottla.coord.machine import Record
 
-NO_VERSION = 0  # of the metadata in which a regular expression was looked up: we use the time instead
+NO_VERSION = 0  # metadata version of a regular expression lookup; unused, we use the time instead
 
 
 class Resolved(NamedTuple):

@@ -1,12 +1,12 @@
-"""Heartbeats of a consumer group and their answers: join, stay, revoke, leave.
+"""Heartbeats of a consumer group and their responses: join, stay, revoke, leave.
 
-    epoch 0    the member joins, or joins again after it was fenced; it owns nothing
-    epoch n    it is in epoch n; a full request has all fields, others only what has changed
+    epoch 0    the member joins, or rejoins after it was fenced; it owns nothing
+    epoch n    it is in epoch n; a full request has all fields, other requests only what has changed
     epoch -1   it leaves
-    epoch -2   it is static and leaves for now: its assignment is kept for a session timeout
+    epoch -2   it is static and leaves temporarily: its assignment is kept for a session timeout
 
-A member whose epoch is not ours is fenced: it must give up all partitions and join again. But if it is one epoch behind
-and owns only what it may own, we assume that our last answer was lost.
+A member whose epoch differs from the coordinator's is fenced: it must give up all partitions and rejoin. But if it is
+one epoch behind and owns only what it may own, we assume that our last response was lost.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ottla.coord.machine import Caller, Token
     from ottla.wire.messages.consumers import ConsumerGroupHeartbeatRequest
 
-OWN_IDS = 1  # the first version whose members make their own ids
+OWN_IDS = 1  # the first version whose members generate their own ids
 NOT_GIVEN = -1
 AGAIN_MS = 1_000
 
@@ -77,7 +77,7 @@ def refuse(code: ErrorCode, message: str = "") -> ConsumerGroupHeartbeatResponse
 def _answer_idle(
     machine: GroupMachine, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller, now_ms: int
 ) -> ConsumerGroupHeartbeatResponse | None:
-    """The answer when neither the member nor the group has anything new, as in nearly all heartbeats; else None."""
+    """The response if neither the member nor the group has changed, as in nearly all heartbeats; else None."""
     member = group.members.get(request.member_id)
     epoch = group.epoch
     if (
@@ -196,7 +196,7 @@ def read_owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
 def _find(
     change: GroupChange, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Owned | None
 ) -> ConsumerMember:
-    """The member of the request: a known one, a new one, or the successor of a static one."""
+    """The member that sent the request: a known one, a new one, or the successor of a static one."""
     group, instance = change.group, request.instance_id
     joining = request.member_epoch == JOINING
     if instance is None:
@@ -221,7 +221,7 @@ def _find(
 
 
 def check_instance(member: ConsumerMember | None, member_id: str, instance: str) -> ConsumerMember:
-    """BrokerError unless this instance is this member."""
+    """Raises BrokerError unless the instance id belongs to this member."""
     if member is None:
         raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance} is unknown.")
     if member.id != member_id:
@@ -273,7 +273,7 @@ def _assignment(held: Held) -> ConsumerGroupHeartbeatResponseAssignment:
     )
 
 
-# Going.
+# Leaving.
 
 
 def _leave(
@@ -317,7 +317,7 @@ def fence(
 
 
 def fence_late(machine: GroupMachine, group: ConsumerGroup, now_ms: int, out: Outcome) -> None:
-    """The group's timer has fired: remove members that are late, and set it for the next deadline."""
+    """Called when the group's timer fires: remove members that are late, and set it for the next deadline."""
     deadlines = group.deadlines
     late = []
     for name, epoch in sorted(deadlines.due(now_ms).items()):

@@ -1,4 +1,4 @@
-"""The group coordinator: the machines of `__consumer_offsets`, which forget the offsets of deleted topics."""
+"""The group coordinator: the machines of `__consumer_offsets`. Removes the offsets of deleted topics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Groups(Coordinator[GroupMachine]):
     ) -> None:
         rules = rules_of(config)
         self._rules: tuple[BrokerConfig, ConsumerRules] = config, rules.consumer
-        self._own_rules: dict[str, tuple[Mapping[str, str], ConsumerRules]] = {}  # of groups that have any
+        self._own_rules: dict[str, tuple[Mapping[str, str], ConsumerRules]] = {}  # of groups with own options
 
         def make(_: int) -> GroupMachine:
             return GroupMachine(rules, new_id, lambda: metadata.image, self.consumer_rules)
@@ -46,7 +46,7 @@ class Groups(Coordinator[GroupMachine]):
         super().__init__(shape_of(config), make, metadata, controller, replicas, clock, patience_s=patience_s)
 
     def consumer_rules(self, group_id: str) -> ConsumerRules:
-        """The rules of a consumer group now: some options of brokers and groups may change at runtime."""
+        """The current rules of a consumer group: some options of brokers and groups can change at runtime."""
         config = self._metadata.config
         if self._rules[0] is not config:
             self._rules = config, consumer_rules_of(config)
@@ -60,7 +60,7 @@ class Groups(Coordinator[GroupMachine]):
         return known[1]
 
     def apply(self, old: Image | None, new: Image) -> None:
-        """Topics have changed: remove the offsets of those that were deleted."""
+        """Called when the metadata changes: remove the offsets of deleted topics."""
         if old is None:
             return
         changed = new.topics_changed_since(old)
@@ -70,7 +70,7 @@ class Groups(Coordinator[GroupMachine]):
                 self._forget(partition.index, gone, partition.log.end)
 
     def end_transaction(self, partition: Partition, producer_id: int, commits: bool) -> None:
-        """A marker was written: offsets that the transaction committed to a partition of ours count from now on."""
+        """Called when a marker is written: pending offsets of the transaction take effect or are dropped."""
         if partition.topic == self.topic:
             self.runtime.end_transaction(partition.index, producer_id, committed=commits)
 
@@ -79,7 +79,7 @@ class Groups(Coordinator[GroupMachine]):
 
 
 def is_gone(before: Topic, after: Topic | None) -> bool:
-    """Whether a topic was deleted, even if there is a new one of its name. A topic without an id may be given one."""
+    """Whether a topic was deleted, even if a new one has its name. A topic that only gets an id was not deleted."""
     return after is None or (before.id != after.id and any(before.id) and any(after.id))
 
 

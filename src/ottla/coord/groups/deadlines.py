@@ -2,10 +2,10 @@
 
     sessions      the next heartbeat; every heartbeat moves it
     revocations   revoking partitions, in a certain epoch
-    joins, syncs  a member with the classic protocol: joining again, and the sync after that
+    joins, syncs  a member with the classic protocol: rejoining, and the sync after that
 
-The group has one timer for all of them, set for the earliest. A deadline that moves leaves the timer as it is; when it
-fires too early it is set again. So a heartbeat only changes a number.
+The group has one timer for all of them, set for the earliest. Moving a deadline does not reset the timer; if it fires
+too early it is set again. So a heartbeat only changes a number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Deadlines:
         self.timer = ("session", group)
         self.armed_ms = NEVER  # what the timer is set for
         self.sessions: dict[str, int] = {}  # by member id, all of them
-        self.revocations: dict[str, tuple[int, int]] = {}  # until when, and the epoch to leave by then
+        self.revocations: dict[str, tuple[int, int]] = {}  # deadline, and the epoch to leave by then
         self.joins: dict[str, int] = {}
         self.syncs: dict[str, int] = {}
 
@@ -37,7 +37,7 @@ class Deadlines:
         self.arm(until_ms, out)
 
     def join(self, member: str, until_ms: int, out: Outcome) -> None:
-        """Counts from the first time that the member was told to join."""
+        """Set the deadline to rejoin, unless one is set: it counts from the first request to rejoin."""
         if member not in self.joins:
             self.joins[member] = until_ms
             self.arm(until_ms, out)
@@ -62,8 +62,10 @@ class Deadlines:
         self.syncs.pop(member, None)
 
     def due(self, now_ms: int) -> dict[str, int | None]:
-        """The members that are late; with an epoch, if only those still in it are. The timer has fired, and the caller
-        must set it again."""
+        """The members that are late. With an epoch, a member is late only if it is still in that epoch.
+
+        Call this when the timer has fired; the caller must set the timer again.
+        """
         self.armed_ms = NEVER
         late: dict[str, int | None] = {
             member: epoch for member, (until_ms, epoch) in self.revocations.items() if until_ms <= now_ms

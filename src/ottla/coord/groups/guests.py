@@ -1,8 +1,9 @@
-"""Members with the classic protocol in a consumer group: they join and sync as usual; the broker assigns.
+"""Members with the classic protocol in a consumer group: they join and sync as usual, but the broker assigns.
 
-A join does what a heartbeat of the new protocol does: the subscription may change, the member takes its next step, and
-its epoch is the generation in the answer. No join waits for others. The sync that follows fetches what the member
-holds. When the group has advanced, a heartbeat tells the member to join again, within its rebalance timeout.
+A join does what a heartbeat of the new protocol does: it may change the subscription, the member takes its next step,
+and the response carries the member epoch as the generation. No join waits for other members. The sync that follows
+returns the partitions that the member holds. If the group has advanced, the heartbeat response tells the member to
+rejoin, within its rebalance timeout.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from ottla.coord.machine import Caller, Token
     from ottla.wire.messages.groups import HeartbeatRequest, JoinGroupRequest, MemberIdentity, SyncGroupRequest
 
-ID_REQUIRED = 4  # the first version of JoinGroup whose clients understand that they need an id
+ID_REQUIRED = 4  # the first JoinGroup version whose clients understand MEMBER_ID_REQUIRED
 
 
 def join(
@@ -184,7 +185,7 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, token: Token, now
 
 
 def _waits(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether others still hold partitions of the member's target."""
+    """Whether other members still hold partitions of the member's target."""
     held = member.holding.assigned
     return any(
         index not in held.get(topic, ()) and group.is_taken(topic, index)
@@ -212,7 +213,10 @@ def leave(
     token: Token,
     now_ms: int,
 ) -> Decision:
-    """Members leave, or an administrator removes them. `alone`: the one member's error is that of the answer."""
+    """Members leave, or an administrator removes them.
+
+    `alone`: there is one member, and its error is that of the whole response.
+    """
     out = Outcome()
     leaving: dict[str, ConsumerMember] = {}
     results = []

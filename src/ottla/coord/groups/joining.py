@@ -1,12 +1,12 @@
-"""Who may join a classic group, and what a join leads to.
+"""Who may join a classic group, and what a join does.
 
-    no id         a dynamic member gets one and must join again with it (from version 4 on); a static member is added,
+    no id         a dynamic member gets an id and must join again with it (since version 4); a static member is added,
                   or replaces the former member of its instance
-    invited id    the member is added
-    known id      the member wants a rebalance, has changed its protocols, or has missed our answer
+    invited id    an id that was handed out: the member is added
+    known id      the member wants a rebalance, has changed its protocols, or has missed our response
 
-A new member makes the group rebalance. A static member that returns to a stable group does not, unless the protocol
-would change: it takes over the assignment of the former member under a new id.
+A new member triggers a rebalance. A static member that returns to a stable group does not, unless the protocol would
+change: it takes over the assignment of the former member under a new id.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from ottla.coord.machine import Caller, Token
     from ottla.wire.messages.groups import JoinGroupRequest
 
-PROTOCOLS_MAX = 1000  # of one member; people have two or three
-METADATA_FACTOR_MAX = 8  # metadata of a group, in records: a member sends about the same for each of its protocols
-ID_REQUIRED = 4  # the first version whose clients understand that they need an id
-SKIPS = 9  # the first version whose leaders know skip_assignment
+PROTOCOLS_MAX = 1000  # per member; two or three are usual
+METADATA_FACTOR_MAX = 8  # group metadata limit, in record sizes: members send similar metadata for every protocol
+ID_REQUIRED = 4  # the first version whose clients understand MEMBER_ID_REQUIRED
+SKIPS = 9  # the first version with skip_assignment
 
 
 class Join:
-    """One join under way."""
+    """One join in progress."""
 
     def __init__(
         self, group: ClassicGroup, request: JoinGroupRequest, caller: Caller, token: Token, now_ms: int, out: Outcome
@@ -76,14 +76,14 @@ class Join:
             return True
         member = roster.members.get(member_id)
         if group.state is GroupState.PREPARING:
-            # Count those that have joined, not the members: if the group is too large the last to join are refused.
+            # Count joins, not members: if the group is too large, the last members to join are refused.
             return (member is not None and member.join is not None) or roster.joined < group.rules.size_max
         return member is not None or len(roster.members) < group.rules.size_max
 
     def _fits(self) -> bool:
-        """Whether the record of the group with this member can be written. Apache Kafka fails when it tries.
+        """Whether the group's record with this member can be written. Apache Kafka only fails at the write.
 
-        A group is one record, with the metadata of each member for one of its protocols.
+        A group is one record, with each member's metadata for one of its protocols.
         """
         roster, size_max = self.group.roster, self.group.rules.record_size_max
         sizes = [len(metadata) for _, metadata in self.protocols]
@@ -147,11 +147,11 @@ class Join:
             or member.protocols != self.protocols
             or (leads and group.state is GroupState.STABLE)
         ):
-            # A leader that joins again has seen a change, such as new partitions, that others may not know of.
+            # A leader that rejoins has seen a change, such as new partitions, that other members may not know.
             self._wait(member)
             group.rebalance(self.now_ms, self.out)
         else:
-            self.out.reply(self.waiting.token, group.generation_for(member))  # it has missed our answer
+            self.out.reply(self.waiting.token, group.generation_for(member))  # it has missed our response
 
     def _wait(self, member: ClassicMember) -> None:
         group, request = self.group, self.request
@@ -161,7 +161,7 @@ class Join:
             self.out.reply(before.token, refuse_join(before.version, member.id, ErrorCode.REBALANCE_IN_PROGRESS))
 
     def _replace(self, member: ClassicMember, member_id: str) -> None:
-        """A static member is back under a new id. Requests with the former id are fenced from now on."""
+        """A static member rejoins under a new id. Requests with the former id are fenced from now on."""
         group, roster, former = self.group, self.group.roster, member.id
         leader = roster.leader
         before = (member.protocols, member.session_ms, member.rebalance_ms)
@@ -177,7 +177,7 @@ class Join:
         self._wait(member)
         group.expect(member, self.now_ms + member.session_ms, self.out)
         if group.state is not GroupState.STABLE or roster.choose() != group.protocol:
-            # During a rebalance the leader knows the former id only: begin again.
+            # During a rebalance the leader knows only the former id: start the rebalance again.
             group.rebalance(self.now_ms, self.out)
             return
         self.out.records.append(group.record({one.id: one.assignment for one in roster.members.values()}))
@@ -197,7 +197,7 @@ class Join:
         self.out.on_failure = undo
 
     def _answer_as_follower(self, member: ClassicMember, leader: str | None) -> None:
-        """Name the former id as the leader, so that a leader who is back does not assign again."""
+        """Answer with the former id as the leader, so that a returning leader does not assign again."""
         answer = self.group.generation_for(member)
         answer.leader, answer.members = leader or "", []
         self.group.roster.wait(member, None)

@@ -1,8 +1,8 @@
 """All groups of one partition of `__consumer_offsets`, of every kind, and their committed offsets.
 
-An operation finds its group and asks it; the classic protocol (join, sync, heartbeat, leave) depends on the group's
-type. A group is created by its first join or commit, and removed by a tombstone: on request, or when it is empty and
-its last offset has expired.
+An operation finds its group and delegates to it; join, sync, heartbeat and leave of the classic protocol depend on the
+group's type. A group is created by its first join or commit. It is removed by a tombstone: on request, or when it is
+empty and its last offset has expired.
 
     timers   ("session", group)   the session of a member may have expired
              ("join", group)      a rebalance stops waiting for members
@@ -55,11 +55,11 @@ if TYPE_CHECKING:
     from ottla.wire.messages.transactions import TxnOffsetCommitRequest
 
 RETENTION, FORGET = ("retention", ""), ("forget", "")
-FORGET_AGAIN_MS = 1_000  # after it could not be written
-SLICE = 1_000  # offsets removed, or ten times as many checked, before others get a turn
-LENGTH_MAX = 0x7FFF  # what a record's key can hold
+FORGET_AGAIN_MS = 1_000  # retry delay if the tombstones could not be written
+SLICE = 1_000  # offsets removed, or ten times as many checked, per time slice
+LENGTH_MAX = 0x7FFF  # of a group id, to fit into a record's key
 DEAD = "Dead"
-DESCRIBE_FINDS = 6  # the first version of DescribeGroups with an error for a group that does not exist
+DESCRIBE_FINDS = 6  # the first DescribeGroups version with an error for a group that does not exist
 
 Group = ClassicGroup | ConsumerGroup
 
@@ -74,14 +74,14 @@ class GroupMachine:
     ) -> None:
         self.rules = rules
         self.image = image  # the topics that exist
-        self.consumer_rules = consumer_rules or (lambda group_id: rules.consumer)  # a group may have its own
+        self.consumer_rules = consumer_rules or (lambda group_id: rules.consumer)  # groups can have their own
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self.new_id = new_id
-        self._gone: dict[str, int] = {}  # deleted topics, and before which offset of the log their commits lie
-        self._unseen: list[str] = []  # groups still to be checked for expired offsets in this round
+        self._gone: dict[str, int] = {}  # deleted topics → log offset before which their commits lie
+        self._unseen: list[str] = []  # groups not yet checked for expired offsets in this round
 
-    # The journal.
+    # Records.
 
     def apply(self, key: bytes, value: bytes | None, *, offset: int, timestamp: int, producer_id: int) -> None:
         found = formats.decode_record(formats.GROUPS, key, value)
@@ -123,7 +123,7 @@ class GroupMachine:
 
     def finish_load(self, now_ms: int) -> Decision:
         out = Outcome()
-        for name in self.offsets.by_group.keys() - self.groups.keys():  # without a group they would never expire
+        for name in self.offsets.by_group.keys() - self.groups.keys():  # offsets without a group would never expire
             self.groups[name] = ClassicGroup(name, self.rules, now_ms)
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
@@ -137,7 +137,7 @@ class GroupMachine:
         return [reply for group in self.groups.values() for reply in group.unload()]
 
     def durable(self) -> object:
-        """The state that comes from records, to compare machines."""
+        """The state that comes from records, for comparing machines."""
         classic = {name: group.written for name, group in self.groups.items() if isinstance(group, ClassicGroup)}
         groups = {name: value for name, value in classic.items() if value is not None}
         consumer = {name: group.durable() for name, group in self.groups.items() if isinstance(group, ConsumerGroup)}
@@ -155,7 +155,7 @@ class GroupMachine:
             if isinstance(group, ConsumerGroup):
                 if not group.empty:
                     return guests.join(self, group, request, caller, token, now_ms)
-                out.records += group.tombstones()  # without members it may become a classic group
+                out.records += group.tombstones()  # an empty consumer group is replaced by a classic one
                 group = None
             if group is None and request.member_id:
                 raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -209,7 +209,7 @@ class GroupMachine:
     def leave(
         self, group_id: str, members: Collection[MemberIdentity], alone: bool, token: Token, now_ms: int
     ) -> Decision:
-        """Members leave. `alone`: there is only one, and its error is that of the whole answer."""
+        """Members leave. `alone`: there is only one, and its error is that of the whole response."""
         out = Outcome()
         try:
             check_id(group_id)
@@ -270,7 +270,7 @@ class GroupMachine:
     def fetch(
         self, request: OffsetFetchRequestGroup, *, stable: bool
     ) -> Generator[None, None, OffsetFetchResponseGroup]:
-        """Fetch committed offsets. `stable`: not those that an open transaction is about to change."""
+        """Fetch committed offsets. `stable`: an error for offsets that an open transaction is about to change."""
         return commits.fetch(self, request, stable=stable)
 
     def delete_offsets(
@@ -279,8 +279,10 @@ class GroupMachine:
         return commits.delete(self, request, token, missing)
 
     def forget(self, topics: Collection[str], before: int, now_ms: int) -> Decision:
-        """Remove the offsets of deleted topics whose records lie before that offset of the log. A later commit is for a
-        new topic of the same name."""
+        """Remove the offsets of deleted topics whose records lie before log offset `before`.
+
+        Later commits belong to a new topic of the same name.
+        """
         self._gone.update(dict.fromkeys(topics, before))
         return self._forget(now_ms)
 
@@ -306,7 +308,7 @@ class GroupMachine:
     def list(
         self, states: Collection[str], kinds: Collection[str]
     ) -> Generator[None, None, builtins.list[ListedGroup]]:
-        """Groups in one of these states and of one of these kinds, in lower case; an empty filter matches all."""
+        """Groups in one of these states and of one of these kinds (lower case); an empty filter matches all."""
         found = []
         for group in tuple(self.groups.values()):
             if (not states or group.phase.lower() in states) and (not kinds or group.kind in kinds):
@@ -391,14 +393,14 @@ class GroupMachine:
         return out.decision()
 
     def _retain(self, now_ms: int, out: Outcome) -> None:
-        """Remove expired offsets, some groups at a time."""
+        """Remove expired offsets, a few groups at a time."""
         later = now_ms + self.rules.retention_check_ms
         self._unseen = self._unseen or list(self.groups)
         work = 0
         while self._unseen and work < 10 * SLICE:
             work += commits.expire(self, self._unseen.pop(), now_ms, out)
         out.timer(RETENTION, now_ms if self._unseen else later)
-        out.on_failure = lambda _: Decision(timers=[(RETENTION, later)])  # it is tried again then
+        out.on_failure = lambda _: Decision(timers=[(RETENTION, later)])  # retry then
 
 
 def check_id(group_id: str) -> None:

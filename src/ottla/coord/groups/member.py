@@ -1,4 +1,4 @@
-"""One member of a classic group: what it sent, its assignment, and which of its requests wait."""
+"""One member of a classic group: what it sent, its assignment, and its pending requests."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from ottla.wire.messages.groups import JoinGroupRequestProtocol
 
 NEVER = 1 << 62  # the deadline of a member that need not send heartbeats now
-Protocols = tuple[tuple[str, bytes], ...]  # name and metadata, the preferred one first
+Protocols = tuple[tuple[str, bytes], ...]  # name and metadata, in order of preference
 
 
 class Waiting(NamedTuple):
-    """A request that is answered later; `version` of the API shapes the answer."""
+    """A pending request; the response depends on the API `version`."""
 
     token: Token
     version: int
@@ -78,7 +78,7 @@ class ClassicMember:
         )
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Its metadata for a protocol; for its first protocol, if it no longer offers that one."""
+        """Its metadata for a protocol; if it no longer offers that one, for its first protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol), self.protocols[0][1])
 
     def vote(self, candidates: set[str]) -> str:
@@ -86,12 +86,13 @@ class ClassicMember:
 
     @property
     def excused(self) -> bool:
-        """Whether it need not send heartbeats, because it waits for us. A fresh member must: its client may be gone."""
+        """Whether its session cannot expire, because it waits for our response. A fresh member's can: its client may
+        be gone."""
         return not self.fresh and (self.join is not None or self.sync is not None)
 
 
 def protocols_of(wanted: Iterable[JoinGroupRequestProtocol]) -> Protocols:
-    """The offered protocols. If one is named twice the first counts."""
+    """The offered protocols. If a name occurs twice, the first one counts."""
     offered: dict[str, bytes] = {}
     for one in wanted:
         offered.setdefault(one.name, one.metadata)

@@ -1,11 +1,11 @@
-"""Groups that change their kind between classic and consumer.
+"""Conversion of groups between classic and consumer.
 
 A classic group of consumers becomes a consumer group when a member with the new protocol joins. Its members stay, with
 their assignments, and continue with the classic protocol (`guests.py`). When the last member with the new protocol is
-gone, the group becomes a classic group again, and rebalances. A group without members is simply replaced.
+gone, the group becomes a classic group again and rebalances. A group without members is simply replaced.
 
 Tombstones of the old kind and the records of the new kind are written in one batch. The new group replaces the old one
-at once; if the batch cannot be written, the old one is put back.
+at once; if the batch cannot be written, the old one is restored.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def consumer_group(machine: GroupMachine, group_id: str, *, joining: bool, now_ms: int, out: Outcome) -> ConsumerGroup:
-    """The consumer group of that name. For a member that joins, a new one, or the upgrade of a classic one."""
+    """The consumer group of that name. If a member is joining, create it or upgrade a classic group if needed."""
     group = machine.groups.get(group_id)
     if isinstance(group, ConsumerGroup):
         return group
@@ -61,7 +61,7 @@ def consumer_group(machine: GroupMachine, group_id: str, *, joining: bool, now_m
 
 
 def publish(machine: GroupMachine, group: ConsumerGroup | ClassicGroup, out: Outcome) -> None:
-    """Put a group in the place of the one of its name; undone if the records cannot be written."""
+    """Replace the group of the same name; undone if the records cannot be written."""
     before = machine.groups.get(group.id)
     if before is group:
         return
@@ -72,7 +72,7 @@ def publish(machine: GroupMachine, group: ConsumerGroup | ClassicGroup, out: Out
             del machine.groups[group.id]
         else:
             machine.groups[group.id] = before
-        # The timers of a classic group are still set; that of a consumer group may just have fired.
+        # The timers of a classic group are still set; the timer of a consumer group may just have fired.
         return Decision(timers=before.deadlines.timers() if isinstance(before, ConsumerGroup) else ())
 
     out.on_failure = restore
@@ -126,8 +126,10 @@ def upgrade(classic: ClassicGroup, rules: ConsumerRules, image: Image, now_ms: i
 
 
 def _hash_topics(image: Image, members: list[ConsumerMember], taken: set[tuple[bytes, int]]) -> int:
-    """The hash of the subscribed topics; 0, so that the next heartbeat assigns again, if a partition has no owner
-    because a cooperative rebalance was under way."""
+    """The hash of the subscribed topics.
+
+    0 if a partition has no owner because of a cooperative rebalance: then the next heartbeat assigns again.
+    """
     names = {name for member in members for name in member.subscription.topics}
     topics = [image.topics[name] for name in names if name in image.topics]
     complete = all((topic.id, one.index) in taken for topic in topics for one in topic.partitions)
@@ -180,7 +182,7 @@ def _part(held: Held) -> dict[bytes, frozenset[int]]:
 
 
 def _replay(group: ConsumerGroup, made: list[Record]) -> None:
-    """Apply records to the new group before they are written; applying them again then changes nothing."""
+    """Apply records to the new group before they are written. Applying them again after the write changes nothing."""
     for record in made:
         found = formats.decode_record(formats.GROUPS, record.key, record.value)
         assert found is not None, "our own records are known"
@@ -188,7 +190,7 @@ def _replay(group: ConsumerGroup, made: list[Record]) -> None:
 
 
 def _send_back(classic: ClassicGroup, out: Outcome) -> None:
-    """Members that wait for a rebalance of the classic group must join again."""
+    """Members that wait for a rebalance of the classic group must rejoin."""
     for one in classic.roster.members.values():
         if one.join is not None:
             out.reply(one.join.token, refuse_join(one.join.version, one.id, ErrorCode.REBALANCE_IN_PROGRESS))
@@ -221,7 +223,7 @@ def downgrade(
     *,
     rebalances: bool = True,
 ) -> None:
-    """Make the group a classic one. `joining` replaces the one that leaves, and gets its target."""
+    """Make the group a classic one. `joining` replaces the member that leaves, and gets its target."""
     gone = {member.id for member in leaving}
     left = [member for member in group.members.values() if member.id not in gone]
     parts = {member.id: group.target.get(member.id, NO_ASSIGNMENT) for member in left}
@@ -229,7 +231,7 @@ def downgrade(
         (former,) = leaving
         left.append(joining)
         parts[joining.id] = group.target.get(former.id, NO_ASSIGNMENT)
-        out.records.clear()  # of a consumer group, which there will not be
+        out.records.clear()  # they belong to a consumer group, which will not exist
     classic = ClassicGroup(group.id, machine.rules, now_ms)
     classic.protocol_type, classic.generation = CONSUMER, group.epoch
     for member in left:

@@ -3,9 +3,9 @@
     key     int16 1, group, topic, int32 partition
     value   int16 3, int64 offset, int32 leader epoch, metadata, int64 commit time
 
-Version 1 of the value has an expiry time in place of the leader epoch, for clients that ask for a retention time.
-Offsets of a transaction are pending until its marker is in the log. Then the record that was written last wins, whether
-it belonged to a transaction or not; compaction relies on that.
+Version 1 of the value has an expiry time in place of the leader epoch, for clients that send a retention time. Offsets
+of a transaction are pending until its marker is in the log. Then the record with the highest offset wins, whether it
+belongs to a transaction or not; compaction relies on that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CommittedOffset(NamedTuple):
     leader_epoch: int
     metadata: str
     time_ms: int
-    expires_ms: int  # NO_EXPIRY: as long as the group's rules say
+    expires_ms: int  # NO_EXPIRY: the group's retention applies
     topic_id: bytes
     at: int  # offset of the record
 
@@ -76,7 +76,7 @@ class Offsets:
                 found.update(index for index, one in coming.items() if one.at < before and index not in kept)
             yield from ((group, index) for index in sorted(found))
 
-    # The only mutators, live and at load.
+    # The only mutators, both live and during a load.
 
     def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None, at: int, producer_id: int) -> None:
         group, topic, index = key.group, key.topic, key.partition
@@ -119,7 +119,7 @@ class Offsets:
         _discard(self.by_group.get(group, {}), topic, index)
         if group in self.by_group and not self.by_group[group]:
             del self.by_group[group]
-        # The transaction stays open for the group until its marker comes.
+        # The transaction stays open for the group until its marker is applied.
         for producer in self.open.get(group, ()):
             _discard(self.pending[producer][group], topic, index)
         self._forget_group(group, topic)
@@ -145,7 +145,7 @@ def _discard(topics: Topics, topic: str, index: int) -> None:
 def record(
     group: str, topic: str, index: int, offset: int, epoch: int, metadata: str, time_ms: int, expires_ms: int
 ) -> Record:
-    """The record of one committed offset, packed by hand because a coordinator writes so many of them."""
+    """The record of one committed offset. Packed by hand for speed: coordinators write many of them."""
     name, part, text = group.encode(), topic.encode(), metadata.encode()
     if len(name) > LENGTH_MAX or len(part) > LENGTH_MAX or len(text) > LENGTH_MAX:
         raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "too long for the record of a commit")

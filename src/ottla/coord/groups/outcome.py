@@ -1,4 +1,4 @@
-"""What an operation on a group leads to, collected on the way through it and turned into a Decision at the end."""
+"""Collects the results of an operation on a group, and turns them into a Decision at the end."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class Outcome:
         return Decision(self.records, self.replies, self.timers, on_failure=self.on_failure)
 
     def without_records(self, _: ErrorCode) -> Decision:
-        """For records that may be lost, because they are written again or do no harm: the rest of the decision."""
+        """The decision without its records, for records that may be lost: they are optional or written again."""
         return Decision((), self.replies, self.timers)

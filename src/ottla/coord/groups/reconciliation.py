@@ -1,8 +1,8 @@
 """The next step of a member from the partitions it holds to its target.
 
 A partition has one holder at a time. So a member first revokes what is not in its target; until it confirms that, it
-stays in its epoch. Then it advances to the epoch of the target and takes what is free. Partitions that others still
-hold it takes later, when they are released.
+stays in its epoch. Then it advances to the epoch of the target and takes what is free. It takes partitions that other
+members still hold later, when they are released.
 
                           some to revoke
               ┌───────────────────────────────► UNREVOKED
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
     from ottla.coord.groups.assignors import Assignment
 
-Owned = dict[bytes, set[int]]  # partitions that a member says it owns
+Owned = dict[bytes, set[int]]  # partitions that a member reports as owned
 
 
 class Goal(NamedTuple):
     """The target of a member."""
 
     epoch: int  # of the target assignment
-    part: Assignment  # the member's
-    topics: frozenset[bytes]  # that it is subscribed to: it may hold nothing of others, even if they are in the target
+    part: Assignment  # the member's part of it
+    topics: frozenset[bytes]  # subscribed topics: it may not hold other topics, even if they are in the target
 
 
 def reconcile(
@@ -46,8 +46,8 @@ def reconcile(
 ) -> Holding:
     """The member's holding after this step.
 
-    `owned` is what it says that it has, None if it did not say; `is_taken` tells whether a partition is held by
-    anybody; `changed`: it has just changed its subscription.
+    `owned`: the partitions that it reported, or None if it did not report any; `is_taken`: whether some member holds
+    a partition; `changed`: the member has just changed its subscription.
     """
     step = Step(holding, goal, owned, is_taken)
     if holding.state is MemberState.STABLE:
@@ -78,7 +78,7 @@ class Step:
         self.is_taken = is_taken
 
     def still_has(self, revoking: Held) -> bool:
-        """Whether the member still has some of these, as far as we know."""
+        """Whether the member still has some of these, according to its last report. Without a report: yes."""
         if self.owned is None:
             return True
         return any(not self.owned[topic].isdisjoint(revoking.get(topic, ())) for topic in self.owned)
@@ -98,7 +98,7 @@ class Step:
             if len(kept) < len(present):
                 revoking[topic] = {index: since for index, since in present.items() if index not in target}
             for index in target - kept.keys():
-                # What it is revoking it may take again: nobody else can have it.
+                # It may take back what it is revoking: no other member can hold that.
                 if self.is_taken(topic, index) and index not in holding.revoking.get(topic, ()):
                     waiting = True
                 else:
@@ -110,7 +110,7 @@ class Step:
         return holding.move_to(goal.epoch, MemberState.UNRELEASED if waiting else MemberState.STABLE, assigned)
 
     def shed(self) -> Holding:
-        """Revoke topics that it is no longer subscribed to, without waiting for a new target."""
+        """Revoke topics that the member is no longer subscribed to, without waiting for a new target."""
         holding = self.holding
         kept = {topic: held for topic, held in holding.assigned.items() if topic in self.goal.topics}
         if len(kept) == len(holding.assigned):

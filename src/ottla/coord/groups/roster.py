@@ -1,4 +1,4 @@
-"""The members of a classic group: which are static, which one leads, which protocols all of them offer."""
+"""The members of a classic group: which are static, which one is the leader, which protocols all of them offer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Roster:
         self.members: dict[str, ClassicMember] = {}
         self.static: dict[str, str] = {}  # group.instance.id → member id
         self.leader: str | None = None
-        self.joined = 0  # members whose join waits for an answer
+        self.joined = 0  # members with a pending join
         self.metadata_size = 0  # bytes of metadata of all members and protocols
         self._supporters: Counter[str] = Counter()  # protocol → members that offer it
 
@@ -45,7 +45,7 @@ class Roster:
             self.leader = next(iter(self.members), None)
 
     def rename(self, member: ClassicMember, member_id: str) -> None:
-        """Give a static member that is back its new id."""
+        """Give a returning static member its new id."""
         del self.members[member.id]
         if self.leader == member.id:
             self.leader = member_id
@@ -61,13 +61,13 @@ class Roster:
         member.protocols, member.session_ms, member.rebalance_ms = protocols, session_ms, rebalance_ms
 
     def wait(self, member: ClassicMember, join: Waiting | None) -> Waiting | None:
-        """Set the join that waits for an answer, or none. Returns the one before it."""
+        """Set or clear the pending join of a member. Returns the previous one."""
         before, member.join = member.join, join
         self.joined += (join is not None) - (before is not None)
         return before
 
     def check(self, member_id: str, instance: str | None) -> ClassicMember:
-        """The member that sent a request. BrokerError when it is unknown, or its instance is another member."""
+        """The member that sent a request. BrokerError if it is unknown, or its instance id belongs to another."""
         if instance is not None and self.static.get(instance, member_id) != member_id:
             raise BrokerError(ErrorCode.FENCED_INSTANCE_ID)
         member = self.members.get(member_id)
@@ -77,11 +77,11 @@ class Roster:
 
     @property
     def rebalance_ms(self) -> int:
-        """How long a rebalance may take: as long as the slowest member asks for."""
+        """How long a rebalance may take: the longest rebalance timeout of all members."""
         return max((member.rebalance_ms for member in self.members.values()), default=0)
 
     def elect(self) -> bool:
-        """Make sure that the leader has joined, else choose another. False: nobody has joined."""
+        """If the leader has not joined, choose another one. Returns False if no member has joined."""
         if self.leader is None:
             return False
         if self.members[self.leader].join is None:

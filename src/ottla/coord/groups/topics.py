@@ -1,4 +1,4 @@
-"""Topics as a consumer group sees them: ids of names, a hash that tells changes, names that match a pattern."""
+"""Topics as a consumer group sees them: ids by name, a hash to detect changes, names that match a pattern."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def ids(image: Image, names: Iterable[str]) -> frozenset[bytes]:
 
 
 def metadata_hash(image: Image, names: Iterable[str]) -> int:
-    """A number that changes when one of these topics comes, goes, grows or moves to other racks; 0 for no topics.
+    """A hash that changes if one of these topics is created, deleted, grows or moves to other racks; 0 for no topics.
 
-    Only Ottla brokers compare it. Kafka computes another number for the same topics, so a group that comes from Kafka
-    is assigned once more.
+    Only Ottla brokers compare it. Kafka's hash of the same topics differs, so a group that was written by Kafka is
+    assigned once more.
     """
     present = sorted(name for name in names if name in image.topics)
     if not present:
@@ -45,9 +45,9 @@ def _fingerprint(image: Image, topic: Topic) -> bytes:
 
 
 def matching(image: Image, text: str) -> frozenset[str]:
-    """The topics that match a regular expression. BrokerError when it is not one.
+    """The topics that match a regular expression. BrokerError if it is invalid.
 
-    The caller must have done `patterns.lookup` before: then this is quick.
+    Call `patterns.lookup` first, which fills the cache: then this is fast.
     """
     try:
         return patterns.matching(text, image.topics)

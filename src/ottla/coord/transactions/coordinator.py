@@ -1,4 +1,4 @@
-"""The transaction coordinator: the machines of `__transaction_state`, and the markers that they decide on."""
+"""The transaction coordinator: the machines of `__transaction_state`, and the writing of markers."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Transactions(Coordinator[TransactionMachine]):
 
 
 def min_isr(config: BrokerConfig) -> int:
-    """How many replicas of __transaction_state must have what is acknowledged. A broker that is alone is enough."""
+    """min.insync.replicas of __transaction_state. A standalone broker needs 1."""
     if not config.zookeeper_connect:
         return 1
     return min(config.transaction_state_log_min_isr, config.transaction_state_log_replication_factor)

@@ -1,12 +1,12 @@
-"""Gets the markers that end a transaction to every partition it wrote to, wherever that is led.
+"""Writes the markers that end a transaction to every partition of the transaction.
 
-The machine decides on an end once; here it is carried out. Partitions that are led here get their markers at once, the
-others through their leaders, many markers in one request. What cannot be written now is tried again, at the leader of
-the moment, as long as this broker coordinates the transaction: without its marker, readers of committed records would
-wait for ever. A deleted partition needs no marker. One that refuses because it has seen a newer epoch needs none
-either: the transaction is over there.
+The machine decides once how a transaction ends; this module carries that out. Partitions that this broker leads get
+their markers at once. For the others, markers are sent to the leaders, many in one request. Failed writes are retried,
+at the current leader, as long as this broker coordinates the transaction: without its marker, read_committed consumers
+would wait forever. A deleted partition needs no marker. A partition that refuses because it has seen a newer epoch
+needs none either: the transaction has already ended there.
 
-When every marker is committed the machine is told, and records that.
+When every marker is committed, `machine.complete` records that.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.coord")
 
-RETRY_S = 0.1  # after the first failure; then twice as long each time, up to
+RETRY_S = 0.1  # after the first failure; then doubled each time, up to RETRY_S_MAX
 RETRY_S_MAX = 1.0
-AT_ONCE = 100  # partitions that get their markers before others have a turn
+AT_ONCE = 100  # partitions handled in one time slice
 CHANNEL = "markers"
 MARKERS_MAX = 1000  # in one request
 WRITTEN = frozenset(
@@ -49,7 +49,7 @@ WRITTEN = frozenset(
         ErrorCode.NONE,
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,  # no transaction can have written there
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,  # no transaction can have written to that partition
     )
 )
 
@@ -75,10 +75,10 @@ class Endings:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def write(self, index: int, effect: WriteMarkers) -> None:
-        """Write the markers that the machine of a partition has decided on, and tell it when all are written."""
+        """Write the markers that the machine of a partition has decided on. Completes the transaction afterwards."""
         machine = self._machine(index)
         if machine is None:
-            return  # another broker leads now: it finds the decision in its log
+            return  # no longer the leader: the new leader finds the decision in the log
         left, delay_s = set(effect.partitions), 0.0
         awaited: list[asyncio.Future[set[Place]]] = []
         if len(left) <= AT_ONCE:
@@ -94,7 +94,7 @@ class Endings:
         task.add_done_callback(self._tasks.discard)
 
     def drop_broker(self, broker_id: int) -> None:
-        """A broker is gone. Do not wait for its answers: its markers go to the new leaders."""
+        """A broker is gone. Do not wait for its responses: its markers go to the new leaders."""
         if self._peers is not None and broker_id in self._senders:
             self._peers.close_channel(broker_id, CHANNEL)
 
@@ -119,7 +119,7 @@ class Endings:
         awaited: list[asyncio.Future[set[Place]]],
         delay_s: float,
     ) -> None:
-        """Write the markers that are `left`. Some are on their way (`awaited`); the others are tried after a delay."""
+        """Write the markers that are `left`. Some are in flight (`awaited`); the others are retried after a delay."""
         while True:
             for written in await asyncio.gather(*awaited):
                 left -= written
@@ -147,7 +147,7 @@ class Endings:
     def _begin(
         self, index: int, effect: WriteMarkers, places: Iterable[Place]
     ) -> tuple[set[Place], list[asyncio.Future[set[Place]]]]:
-        """Write or send what can be. Returns the partitions that are done, and futures of those on their way."""
+        """Write or send markers where a leader is known. Returns the partitions done, and futures of the others."""
         epoch = self._runtime.epoch(index)
         marker = Marker(effect.producer_id, effect.epoch, epoch, effect.version, commits=effect.commits)
         done: set[Place] = set()
@@ -170,15 +170,15 @@ class Endings:
         return done, awaited
 
     def _leader(self, place: Place) -> int | None:
-        """The leader of a partition; None when the partition does not exist any more."""
+        """The leader of a partition; None if the partition no longer exists."""
         topics = self._metadata.image.topics
         topic = topics.get(place[0])
         if topic is not None and 0 <= place[1] < len(topic.partitions):
             return topic.partitions[place[1]].leader
-        return None if self._topic in topics else NO_LEADER  # without our own topic we know nothing of the cluster yet
+        return None if self._topic in topics else NO_LEADER  # without our own topic, the metadata is not loaded yet
 
     def _write(self, place: Place, marker: Marker) -> bool | asyncio.Future[set[Place]]:
-        """Write a marker here. Returns whether the partition is done, or a future of that."""
+        """Write a marker to a partition that this broker leads. Returns whether it is done, or a future."""
         topic, index = place
         with self._steps.attempt(f"marker in {topic}-{index}"):
             try:
@@ -208,11 +208,11 @@ class Endings:
 class Sending(NamedTuple):
     marker: Marker
     places: list[Place]
-    future: asyncio.Future[set[Place]]  # of those that are done
+    future: asyncio.Future[set[Place]]  # the partitions that are done
 
 
 class MarkerSender:
-    """Markers for one other broker. One request is on its way at a time; new markers wait for the next."""
+    """Sends markers to one other broker. One request is in flight at a time; new markers wait for the next."""
 
     def __init__(self, broker_id: int, metadata: Metadata, peers: Peers, steps: Steps) -> None:
         self.task: asyncio.Task[None] | None = None
@@ -241,7 +241,7 @@ class MarkerSender:
                     sending.future.set_result(done.get(sending.marker.producer_id, set()))
 
     def _take(self) -> list[Sending]:
-        """The next markers of the queue: one of each producer, since answers are by producer."""
+        """Take the next markers off the queue: one per producer, since the response is keyed by producer."""
         taken: dict[int, Sending] = {}
         later = []
         for sending in self._queue:
@@ -294,7 +294,7 @@ def encode_marker(marker: Marker, places: list[Place]) -> WritableTxnMarker:
 
 
 def make_error(code: int) -> BrokerError:
-    """The error of another broker's code, which may be newer than those we know."""
+    """The error for another broker's code. A newer broker may send a code that we do not know."""
     try:
         return BrokerError(ErrorCode(code))
     except ValueError:
@@ -302,7 +302,7 @@ def make_error(code: int) -> BrokerError:
 
 
 def is_settled(place: Place, marker: Marker, error: BrokerError, steps: Steps) -> bool:
-    """Whether this refusal means that the partition needs no marker. Logs it."""
+    """Whether this error means that the partition needs no marker. Logs the error."""
     if error.code in WRITTEN:
         logger.warning("no marker of producer %d in %s-%d: %s", marker.producer_id, *place, error)
         return True

@@ -1,12 +1,12 @@
-"""Decides on transactions: init, add partitions, end, time out, forget. Pure; see `coord/machine.py` for the contract.
+"""Decides on transactions: init, add partitions, end, time out, expire. Pure; see `coord/machine.py` for the contract.
 
-The rules are Kafka's, for both of its protocols. In the older one the epoch of a producer rises when it starts; in the
-newer one (version 2, KIP-890) with the end of every transaction, so that a delayed request can never touch a later
-transaction than its own.
+The rules are Kafka's, for both of its protocols. In the older one a producer's epoch rises when the producer starts; in
+the newer one (version 2, KIP-890) at the end of every transaction, so a delayed request can never affect a later
+transaction.
 
-    who may ask     producer id and epoch must be the current ones; an older epoch is fenced
-    retries         a repeated request gets the same answer as the first one
-    in between      while markers are being written every change is refused with CONCURRENT_TRANSACTIONS
+    identity        producer id and epoch must be the current ones; an older epoch is fenced
+    retries         a repeated request gets the same response as the first one
+    markers         while markers are being written, every change is refused with CONCURRENT_TRANSACTIONS
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ottla.coord.machine import Record, TimerKey, Token
     from ottla.coord.transactions.transaction import Partitions
 
-EPOCH_PER_TRANSACTION = 2  # the version of the protocol from which on every transaction has its own epoch
+EPOCH_PER_TRANSACTION = 2  # since this protocol version every transaction has its own epoch
 
 
 class TransactionRules(NamedTuple):
@@ -54,7 +54,7 @@ class ProducerReply(NamedTuple):
     code: ErrorCode
     producer_id: int = NO_ID
     epoch: int = NO_EPOCH
-    ongoing_id: int = NO_ID  # of the open transaction that was found and kept
+    ongoing_id: int = NO_ID  # producer id of the open transaction that was kept
     ongoing_epoch: int = NO_EPOCH
 
 
@@ -65,9 +65,9 @@ class TransactionMachine:
     def __init__(self, rules: TransactionRules) -> None:
         self.transactions: dict[str, Transaction] = {}
         self._rules = rules
-        # The epoch before the last init, by id: with it a producer may repeat that init. In memory only.
+        # Transactional id → epoch before the last init, which lets a producer repeat that init. In memory only.
         self._last_epochs: dict[str, int] = {}
-        self._begun: dict[str, int] = {}  # since when transactions are open, in monotonic time
+        self._begun: dict[str, int] = {}  # when open transactions began, in monotonic time
 
     # ------------------------------------------------------------------ operations
 
@@ -82,10 +82,10 @@ class TransactionMachine:
         *,
         keep_prepared: bool = False,
     ) -> Decision:
-        """InitProducerId: end what an earlier producer left open, and hand out the next epoch.
+        """InitProducerId: end the open transaction of an earlier producer, and hand out the next epoch.
 
-        `expected` is the producer id and epoch that the client has from before, `fresh` an unused producer id. With
-        `keep_prepared` an open transaction stays open, for this producer to commit or abort as it was told elsewhere.
+        `expected` is the client's previous producer id and epoch, `fresh` an unused producer id. With `keep_prepared`
+        an open transaction stays open, so that this producer can commit or abort it as an external coordinator decides.
         """
         if not 0 < timeout_ms <= self._rules.timeout_ms_max and timeout_ms != FOR_EVER_MS:
             return refuse(token, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
@@ -119,7 +119,7 @@ class TransactionMachine:
                 return refuse(token, ErrorCode.PRODUCER_FENCED)
             return self._identity(name, kept, NO_EPOCH, token)
         if known.state is TransactionState.ONGOING:
-            # The abort fences the producer of these records; the new one asks again when the abort is done.
+            # The abort fences the producer of the open transaction; the new one retries when the abort is done.
             self._last_epochs[name] = known.identity[1]  # if it is the same producer, its retry succeeds
             return self._end(name, self._fence(known), token, now_ms, ProducerReply(ErrorCode.CONCURRENT_TRANSACTIONS))
         return self._next_epoch(name, known, timeout_ms, expected, fresh, token, now_ms)
@@ -127,7 +127,7 @@ class TransactionMachine:
     def add(
         self, name: str, producer_id: int, epoch: int, partitions: Partitions, version: int, token: Token, now_ms: int
     ) -> Decision:
-        """AddPartitionsToTxn: add partitions to the transaction. Replies with a code."""
+        """AddPartitionsToTxn: add partitions to the transaction. Replies with an error code."""
         known = self.transactions.get(name)
         code = self._check(known, producer_id, epoch)
         if known is None or code is not ErrorCode.NONE:
@@ -155,7 +155,7 @@ class TransactionMachine:
     def verify(
         self, name: str, producer_id: int, epoch: int, partitions: Partitions
     ) -> dict[tuple[str, int], ErrorCode]:
-        """Whether each partition is part of the ongoing transaction. Its leader asks before it appends."""
+        """Whether each partition is part of the ongoing transaction. Partition leaders ask this before they append."""
         known = self.transactions.get(name)
         code = self._check(known, producer_id, epoch)
         if known is not None and code is ErrorCode.NONE and known.state in ENDING:
@@ -177,7 +177,7 @@ class TransactionMachine:
         *,
         commit: bool,
     ) -> Decision:
-        """EndTxn: decide for commit or abort. The reply comes when the decision is written, before the markers are."""
+        """EndTxn: decide on commit or abort. The reply is sent when the decision is written, before the markers."""
         known = self.transactions.get(name)
         if known is None:
             return refuse(token, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -205,7 +205,7 @@ class TransactionMachine:
         begun = known.state is TransactionState.ONGOING
         ended = known._replace(
             state=TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
-            # The markers need a higher epoch than the records: a producer that took over a transaction has one.
+            # Markers need a higher epoch than the records. A producer that took over a transaction already has one.
             epoch=known.identity[1] + (1 if newer else 0),
             next_epoch=NO_EPOCH,
             next_producer_id=next_id,
@@ -219,7 +219,7 @@ class TransactionMachine:
         )
 
     def _end_verdict(self, known: Transaction, *, commit: bool, newer: bool, repeated: bool) -> ErrorCode | None:
-        """NONE: do it. None: it was done before, answer so again. Any other code: refuse."""
+        """ErrorCode.NONE: do it. None: already done, repeat the response. Any other code: refuse."""
         match known.state:
             case TransactionState.ONGOING:
                 return ErrorCode.PRODUCER_FENCED if repeated else ErrorCode.NONE
@@ -247,7 +247,7 @@ class TransactionMachine:
         )
 
     def complete(self, name: str, producer_id: int, epoch: int, now_ms: int) -> Decision:
-        """Every marker is written. Complete the transaction."""
+        """Called when every marker is written. Completes the transaction."""
         known = self.transactions.get(name)
         if known is None or known.state not in ENDING or (known.producer_id, known.epoch) != (producer_id, epoch):
             return NOTHING
@@ -320,7 +320,7 @@ class TransactionMachine:
         ]
 
     def _time_out(self, now_ms: int) -> Decision:
-        """Abort transactions that are open for longer than their timeout, and fence their producers."""
+        """Abort transactions that exceeded their timeout, and fence their producers."""
         late = {
             name: self._fence(one)._replace(updated_ms=wall_ms(now_ms))
             for name, one in self.transactions.items()
@@ -369,7 +369,7 @@ class TransactionMachine:
             return self._identity(name, after._replace(epoch=known.epoch + 1), NO_EPOCH, token)
         if expected[1] == known.epoch:
             return self._identity(name, after._replace(epoch=known.epoch + 1), known.epoch, token)
-        if last != NO_EPOCH and expected[1] == last:  # the answer to the same request was lost
+        if last != NO_EPOCH and expected[1] == last:  # a retry: the first response was lost
             return self._identity(name, after, last, token)
         return refuse(token, ErrorCode.PRODUCER_FENCED)
 
@@ -383,7 +383,7 @@ class TransactionMachine:
         )
 
     def _fence(self, known: Transaction) -> Transaction:
-        """An abort that the producer did not ask for, with the next epoch, so that it is fenced.
+        """Abort a transaction with the next epoch, so that its producer is fenced.
 
         The highest epoch is reserved for this: no producer gets it, and the next producer gets another id.
         """

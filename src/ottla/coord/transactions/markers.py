@@ -1,7 +1,7 @@
 """The marker that ends a transaction in a partition: what it is, and how the partition's leader writes it.
 
-A marker is a control batch of one record, under the producer's id and the epoch that ends the transaction. Its bytes
-are in `records/markers.py`. `ending.py` is how a coordinator gets one to every partition.
+A marker is a control batch of one record, with the producer's id and the epoch that ends the transaction. Its binary
+format is in `records/markers.py`. In `ending.py` a coordinator sends one to every partition.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Marker:
 
 
 class MarkerWriter:
-    """Writes markers to partitions that are led here."""
+    """Writes markers to partitions that this broker leads."""
 
     def __init__(self, replicas: Replicas, clock: Clock) -> None:
         self._replicas = replicas
@@ -50,9 +50,9 @@ class MarkerWriter:
         self._listeners.append(listener)
 
     def write(self, topic: str, index: int, marker: Marker) -> asyncio.Future[None] | None:
-        """Append the marker, and tell the listeners.
+        """Append the marker, and call the listeners.
 
-        None when it is committed, else a future that is done then; see `Partition.wait_for_commit`.
+        Returns None if it is committed, else a future for the commit; see `Partition.wait_for_commit`.
         """
         partition = self._replicas.require_led(topic, index)
         append(partition, marker, self._clock.now_ms())

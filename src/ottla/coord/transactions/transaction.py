@@ -1,4 +1,4 @@
-"""The state of one transactional id: who its producer is, and how far its transaction has come.
+"""The state of one transactional id: its producer, and the state of its transaction.
 
     EMPTY ──────► ONGOING ──────► PREPARE_COMMIT ──► COMPLETE_COMMIT
       ▲  ▲           │  │                                │   │
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 NO_ID = -1
 NO_EPOCH = -1
 EPOCH_MAX = 0x7FFF
-FOR_EVER_MS = 0x7FFFFFFF  # the time-out of a transaction that an outside coordinator will end (two-phase commit)
-# One epoch is left for fencing a producer that has used all others.
+FOR_EVER_MS = 0x7FFFFFFF  # timeout of a transaction that an external coordinator ends (two-phase commit)
+# The last epoch is reserved for fencing a producer that has used all others.
 EPOCH_EXHAUSTED = EPOCH_MAX - 1
 
 
@@ -54,9 +54,9 @@ Partitions = frozenset[tuple[str, int]]
 class Transaction(NamedTuple):
     producer_id: int
     previous_producer_id: int
-    next_producer_id: int  # taken over when the markers are written, because the epochs of this one are used up
+    next_producer_id: int  # used once the markers are written, because this id has no epochs left
     epoch: int
-    next_epoch: int  # whose producer may end a transaction that it found prepared; NO_EPOCH for the one that wrote it
+    next_epoch: int  # of a producer that took over a prepared transaction; NO_EPOCH if its writer still owns it
     timeout_ms: int
     state: TransactionState
     partitions: Partitions
@@ -119,7 +119,7 @@ def decode(value: TransactionLogValue) -> Transaction:
 
 
 class WriteMarkers(NamedTuple):
-    """An effect: write the markers that end a transaction, then call `marked`."""
+    """An effect: write the markers that end a transaction, then call `TransactionMachine.complete`."""
 
     transactional_id: str
     producer_id: int

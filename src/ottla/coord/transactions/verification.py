@@ -1,12 +1,12 @@
 """Checks, before the first batch of a transaction in a partition, that the partition is part of the transaction.
 
-Without this a delayed batch could open a transaction that nobody will end. The coordinator knows the answer. If it is
-another broker it is asked with AddPartitionsToTxn, about many transactions in one request. As in Kafka, a coordinator
-that is too old for that is not asked.
+Without this check a delayed batch could open a transaction that nobody will end. The transaction coordinator knows the
+answer. If it is another broker, an AddPartitionsToTxn request asks it, about many transactions at once. As in Kafka, a
+coordinator that is too old for this request is not asked.
 
-Between the answer and the append a marker may end the transaction. So a verdict is kept here and not handed out: the
-caller asks again when the future is done, and appends in the same turn if the verdict is NONE. A marker removes the
-verdict, and the coordinator is asked again.
+A marker can end the transaction between the coordinator's answer and the append. So the verdict is kept here: the
+caller calls `admit` again when the future is done, and appends in the same turn of the event loop if the verdict is
+NONE. A marker removes the verdict, and the coordinator is asked again.
 
     code = verification.admit(partition, name, producer, adds=...)
     while not isinstance(code, ErrorCode):
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from ottla.replica.partition import Partition
 
 CHANNEL = "verification"
-LEAST_VERSION = 4  # of AddPartitionsToTxn: what brokers ask each other
+LEAST_VERSION = 4  # the first AddPartitionsToTxn version for use between brokers
 TRANSACTIONS_MAX = 1000  # in one request
-KEEP_S = 10.0  # how long a verdict is kept for its caller, who usually takes it at once
+KEEP_S = 10.0  # how long a verdict is kept for its caller, which usually fetches it at once
 
 Place = tuple[str, int]  # topic and partition
 Identity = tuple[int, int]  # id and epoch of a producer
@@ -56,12 +56,12 @@ class Question(NamedTuple):
 
 
 class Check:
-    """A question that was asked, and the answer once it is there."""
+    """A question to the coordinator, and its verdict when it is known."""
 
     __slots__ = ("about", "future", "verdict")
 
     def __init__(self, about: tuple[int, Question]) -> None:
-        self.about = about  # with the epoch of the leader who asks
+        self.about = about  # with the leader epoch of the asking broker
         self.future: asyncio.Task[None] | None = None
         self.verdict: ErrorCode | None = None
 
@@ -73,15 +73,18 @@ class Verification:
         self._transactions = transactions
         self._metadata = metadata
         self._peers = peers
-        # By partition and producer id: of one id there may be a producer and its zombies, each with its own epoch.
+        # By partition and producer id: one id may have a producer and its zombies, each with its own epoch.
         self._checks: dict[tuple[Partition, int], dict[tuple[int, Question], Check]] = {}
         self._askers: dict[int, Verifier] = {}
 
     def admit(
         self, partition: Partition, name: str, producer: Identity, *, adds: bool
     ) -> ErrorCode | asyncio.Future[None]:
-        """Whether this producer may append to a partition that is led here: a code, or what to wait for before asking
-        again. `adds`: in the producer's protocol a partition becomes part of the transaction by being written to."""
+        """Whether this producer may append to a partition that this broker leads.
+
+        Returns an error code, or a future to await before calling this again. `adds`: in the producer's protocol
+        version, writing to a partition adds it to the transaction.
+        """
         key = (partition, producer[0])
         question = Question(name, producer, (partition.topic, partition.index), adds)
         about = (partition.epoch, question)
@@ -102,7 +105,7 @@ class Verification:
         return asyncio.shield(check.future)
 
     async def _settle(self, key: tuple[Partition, int], check: Check, answer: Awaitable[ErrorCode]) -> None:
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE  # in case the broker stops meanwhile
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE  # if the broker stops meanwhile
         try:
             code = await answer
         except BrokerError as error:
@@ -112,7 +115,7 @@ class Verification:
         asyncio.get_running_loop().call_later(KEEP_S, self._forget, key, check)
 
     def _forget(self, key: tuple[Partition, int], check: Check) -> None:
-        """Drop a verdict: it was taken, or nobody came for it."""
+        """Drop a verdict: it was fetched, or its time is over."""
         checks = self._checks.get(key, {})
         if checks.get(check.about) is check:
             del checks[check.about]
@@ -120,11 +123,11 @@ class Verification:
                 del self._checks[key]
 
     def end_transaction(self, partition: Partition, producer_id: int, _commits: bool) -> None:
-        """A marker was written: a verdict on this producer's transaction is out of date."""
+        """Called when a marker is written: verdicts on this producer's transaction are out of date."""
         self._checks.pop((partition, producer_id), None)
 
     def drop_broker(self, broker_id: int) -> None:
-        """A broker is gone. Do not wait for its answers: callers ask again."""
+        """A broker is gone. Do not wait for its responses: callers ask again."""
         if self._peers is not None and broker_id in self._askers:
             self._peers.close_channel(broker_id, CHANNEL)
 
@@ -177,7 +180,7 @@ class Asking(NamedTuple):
 
 
 class Verifier:
-    """Questions for one other coordinator. One request is on its way at a time; new questions wait for the next."""
+    """Asks one other coordinator. One request is in flight at a time; new questions wait for the next."""
 
     def __init__(self, broker_id: int, metadata: Metadata, peers: Peers) -> None:
         self.task: asyncio.Task[None] | None = None
@@ -207,7 +210,7 @@ class Verifier:
                     asking.future.set_result(codes.get(about, ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
     def _take(self) -> list[Asking]:
-        """The next questions of the queue: one producer for each transactional id, since answers are by id."""
+        """Take the next questions off the queue: one producer per transactional id, since answers are keyed by id."""
         producers: dict[str, tuple[Identity, bool]] = {}
         taken, left = [], []
         for asking in self._queue:
@@ -239,7 +242,7 @@ class Verifier:
         if answer.error_code:
             code = read_code(answer.error_code)
             if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-                code = ErrorCode.INVALID_TXN_STATE  # brokers' rights do not concern the client
+                code = ErrorCode.INVALID_TXN_STATE  # the client must not see an error about broker authorization
             return {(one.question.name, one.question.place): code for one in batch}
         return {
             (result.transactional_id, (topic.name, one.partition_index)): read_code(one.partition_error_code)
@@ -250,14 +253,14 @@ class Verifier:
 
 
 def assume_verdict(question: Question) -> ErrorCode:
-    """The verdict where an older coordinator cannot be asked: no check, but nothing can be added either."""
+    """The verdict if the coordinator is too old to be asked: no check, but nothing can be added either."""
     return ErrorCode.UNSUPPORTED_VERSION if question.adds else ErrorCode.NONE
 
 
 def read_code(code: int) -> ErrorCode:
     try:
         return ErrorCode(code)
-    except ValueError:  # of a newer broker
+    except ValueError:  # sent by a newer broker
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
