@@ -19,7 +19,7 @@ from ottla.broker import Broker
 from ottla.cluster.plans import NewTopic
 from ottla.config import load
 from ottla.errors import ErrorCode, Hangup
-from ottla.handlers.shortcut import PACKED_SIZE_MAX, SIZE_MAX, VERSION_MIN
+from ottla.handlers.shortcut import PACKED_SIZE_MAX, SIZE_MAX, VERSION_MIN, Shortcut
 from ottla.net.connection import Deferred
 from ottla.records import batch, native
 from ottla.records.batch import Record
@@ -424,6 +424,33 @@ def test_a_request_that_takes_long_goes_on_in_slices(tmp_path: Path) -> None:
             codes = [code for code, _ in await pair.tell(request(*many), 11)]
             assert codes.count(0) == room // len(good)
         assert not any(pair.taken)
+
+    story(tmp_path, tell)
+
+
+@pytest.mark.skipif(not SHORT, reason="without the native part there is no shortcut")
+def test_the_clock_is_checked_after_each_compressed_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may be decompressed to megabytes. A request that is out of time is not checked to its end."""
+
+    async def tell(pair: Pair) -> None:
+        packed = records(50, size=200, codec=Codec.GZIP)
+        many = request(*[("plain", at % 3, packed) for at in range(12)])
+        await pair.tell(many, 11)
+        shortcut = pair.short.dispatch._routes[11].shortcut
+        checked, check, slices, append_some = [], shortcut._check, [], Shortcut._append_some
+
+        def count_slice(self: Shortcut, run: Any) -> bool:
+            slices.append(1)
+            return append_some(self, run)
+
+        monkeypatch.setattr(Shortcut, "_append_some", count_slice)
+        shortcut._check = lambda *given: (checked.append(1), check(*given))[1]
+        shortcut._clock = TickingClock()
+        await pair.tell(many, 11)
+        assert len(slices) == len(checked) == 12
+        checked.clear()
+        assert await pair.ask_several([many, many]) == []
+        assert len(checked) == 1 + 12 + 12, "the first request was given up after one batch, then went by itself"
 
     story(tmp_path, tell)
 

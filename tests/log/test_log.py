@@ -27,6 +27,7 @@ from log.making import (
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.flush import Flusher
 from ottla.log.log import Appended
+from ottla.log.transactions import TransactionIndex
 from ottla.records import batch
 from ottla.sim.disk import Device, SimDisk
 
@@ -626,6 +627,29 @@ def test_a_flush_that_fails_takes_the_directory_offline(tmp_path: Path) -> None:
         log.flush(NOW_MS)
     assert code_of(failure) == ErrorCode.KAFKA_STORAGE_ERROR
     assert not log.directory.online
+
+
+def test_a_deleted_log_does_not_come_back_when_its_last_flush_fails(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    append(log, produced())
+    directory = log.directory
+    log.fault = "it was deleted"
+    directory.unforced.clear()
+    log.fail_sync(OSError(errno.ENOSPC, "full"))
+    assert not directory.unforced
+
+
+def test_an_index_that_cannot_be_read_fails_that_log_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = a_log(tmp_path)
+    append(log, produced())
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(TransactionIndex, "collect", fail)
+    with pytest.raises(BrokerError) as failure:
+        log.list_aborted(0, 1)
+    assert code_of(failure) == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_what_a_full_disk_did_not_take_is_written_again_before_it_counts(tmp_path: Path) -> None:

@@ -13,6 +13,26 @@ if TYPE_CHECKING:
     import pytest
 
 
+def test_a_slow_name_does_not_delay_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        limits = Limits()
+        limits.hosts = {"quick.host": 1.0, "slow.host": 1.0}
+
+        async def look_up(host: str, port: Any) -> list[Any]:
+            if host == "slow.host":
+                await asyncio.get_running_loop().create_future()
+            return [(None, None, None, "", ("10.0.0.2", 0))]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", look_up)
+        task = asyncio.create_task(resolve(limits))
+        await asyncio.sleep(0)
+        task.cancel()  # as the next change of a quota does
+        await asyncio.wait([task])
+        assert limits.find_address("10.0.0.2") == 1.0
+
+    asyncio.run(scene())
+
+
 def test_known_addresses_hold_until_the_new_ones_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         limits = Limits()

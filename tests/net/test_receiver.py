@@ -73,3 +73,21 @@ def test_a_stream_of_large_frames_is_copied_once(size: int, monkeypatch: pytest.
     monkeypatch.setattr(connection.Connection, "_hold", holding)
     play(handle, story)
     assert made == wanted
+
+
+@pytest.mark.parametrize("size", [EXPECTED_SIZE_MAX + 1, 5_000_000])
+def test_a_client_of_large_frames_goes_on_when_another_has_its_buffer(size: int) -> None:
+    async def story(opened: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        large = bytes(size)
+        writer.write(frame(large))
+        assert await answer(reader) == large
+        receiver = opened._receiver
+        while receiver._sizes:  # a frame of another connection is in it
+            receiver._remove(0)
+        for payload in (b"small", large, b"small again"):
+            writer.write(frame(payload))
+            assert await answer(reader) == payload
+            while receiver._sizes:
+                receiver._remove(0)
+
+    play(lambda _, data: [frame(bytes(data))], story)

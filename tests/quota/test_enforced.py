@@ -17,7 +17,7 @@ from waiting import wait_until
 
 from ottla.embed import BrokerThread
 from ottla.errors import ErrorCode
-from ottla.wire.messages.metadata import ApiVersionsRequest, MetadataRequest
+from ottla.wire.messages.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
 from ottla.wire.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -202,6 +202,19 @@ def test_a_batch_larger_than_a_whole_window_is_sent_once_nothing_else_was(port: 
         answer = client.ask(fetch(name), 12)
         assert len(answer.responses[0].partitions[0].records) > LARGE
         assert answer.throttle_time_ms > 0
+
+
+def test_a_topic_that_cannot_be_created_is_not_charged(port: int, name: str) -> None:
+    make_topic(port, f"{name}.a")
+    set_quota(port, entity(client_id=name), controller_mutation_rate=0.001)
+    colliding = MetadataRequestTopic(topic_id=bytes(16), name=f"{name}_a")
+    with Wired(port, client_id=name) as client:
+        for _ in range(5):
+            answer = client.ask(MetadataRequest(topics=[colliding], allow_auto_topic_creation=True), 12)
+            assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        free = MetadataRequestTopic(topic_id=bytes(16), name=f"{name}-free")
+        answer = client.ask(MetadataRequest(topics=[free], allow_auto_topic_creation=True), 12)
+        assert answer.topics[0].error_code in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 def test_followers_are_not_throttled(port: int, name: str) -> None:

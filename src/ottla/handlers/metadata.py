@@ -115,12 +115,16 @@ async def create_then_respond(
     failed: dict[str, ErrorCode] = {}
     mutations = quota_of(parts, call)
     for name in missing:
+        charged = 0
         try:
             check_name(name)
             if mutations is not None:
                 mutations.charge(parts.config.num_partitions, steady_ms(parts.clock))
+                charged = parts.config.num_partitions
             await parts.controller.auto_create(name)
         except BrokerError as error:
+            if mutations is not None and charged and error.code is not ErrorCode.LEADER_NOT_AVAILABLE:
+                mutations.refund(charged, steady_ms(parts.clock))
             if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:  # created by another request meanwhile
                 continue
             # Over the client's quota, the topic is reported as missing, as in Kafka, and clients ask again.

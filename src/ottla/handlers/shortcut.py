@@ -68,7 +68,7 @@ SIZE_MAX = 2 << 20
 PACKED_SIZE_MAX = 192 << 10
 RESULT = Struct(">qqq").pack  # base offset, append time, log start
 NO_TIME = -1
-ENTRIES_AT_ONCE = 16  # between two checks of the clock
+ENTRIES_AT_ONCE = 16  # between two checks of the clock; the clock is also checked after each compressed batch
 GATHER_S = 0.001  # how long requests are collected for one write
 GATHERED_MAX = 64  # the most batches of one request
 BATCHES_MAX = 256  # of all requests but the last; the system takes 1024 pieces per write, two for each batch
@@ -208,6 +208,8 @@ class Shortcut:
             result = self._append(entry, frame, acks, now_ms)
             if result is None or not run.note(result):
                 return True
+            if is_compressed(frame, entry[2]):
+                break
         return len(run.done) == len(run.entries)
 
     def _conclude(self, connection: Peer, run: Run) -> bytes | Continued | None:
@@ -247,7 +249,7 @@ class Shortcut:
         gathered: list[Gathered] = []
         count = 0
         for frame in frames:
-            one = self._prepare(connection, frame, now_ms)
+            one = self._prepare(connection, frame, now_ms, until)
             if one is None:
                 break
             gathered.append(one)
@@ -268,8 +270,8 @@ class Shortcut:
             write(partition, run)
         return [self._answer(connection, frame, now_ms, one) for frame, one in zip(frames, gathered, strict=False)]
 
-    def _prepare(self, connection: Peer, frame: memoryview, now_ms: int) -> Gathered | None:
-        """Prepare a request; None if it does not qualify."""
+    def _prepare(self, connection: Peer, frame: memoryview, now_ms: int, until: float) -> Gathered | None:
+        """Prepare a request; None if it does not qualify, or if its compressed batches take longer than `until`."""
         found = self._read(frame)
         if found is None:
             return None
@@ -292,6 +294,8 @@ class Shortcut:
             if sound is None:
                 return None
             batches.append(Placed(partition, frame[start:end], sound, piece))
+            if is_compressed(frame, start) and self._clock.monotonic() >= until and len(batches) < len(entries):
+                return None
         return batches, tail
 
     def _answer(self, connection: Peer, frame: memoryview, now_ms: int, one: Gathered) -> bytes | Continued:
@@ -371,6 +375,10 @@ def write(partition: Partition, run: Sequence[Placed]) -> None:
     for one in run[:count]:
         one.result = base
         base += one.sound[0] + 1
+
+
+def is_compressed(frame: memoryview, start: int) -> bool:
+    return bool(frame[start + ATTRIBUTES] & CODEC_MASK)
 
 
 def usual_terms(partition: Partition, frame: memoryview, start: int, end: int) -> Terms | None:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 KEPT_MAX = 32_768
 SHARE = 2  # half of the descriptors may be log files: connections need the others
-OTHERS = 8192  # but this many are enough for them
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
 
 
@@ -62,7 +61,7 @@ class OpenFiles:
         if self._kept_max is not None:
             return self._kept_max
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return min(max(soft // SHARE, soft - OTHERS), KEPT_MAX) if soft >= 0 else KEPT_MAX
+        return min(soft // SHARE, KEPT_MAX) if soft >= 0 else KEPT_MAX
 
     def _shrink(self, count: int) -> None:
         """Close all but `count` files: first those not used since the last call, then any."""

@@ -545,7 +545,11 @@ class Log:
             end = min(end, segment.bound(found.position + found.size))
         listed: list[tuple[int, int]] = []
         for segment in segments:
-            entries, complete = segment.transactions.collect(start, end)
+            try:
+                entries, complete = segment.transactions.collect(start, end)
+            except OSError as error:
+                self.directory.note_failure(error)
+                raise self.directory.storage_error(error) from error
             listed += [(entry.producer_id, entry.first) for entry in entries]
             if complete:
                 break
@@ -748,7 +752,8 @@ class Log:
         """
         if error.errno in FULL:
             self._doubtful = True
-            self.directory.unforced[self] = None
+            if self.fault is None:  # it may be deleted meanwhile
+                self.directory.unforced[self] = None
         elif error.errno not in WANTING and not isinstance(error, FileNotFoundError):
             self.directory.fail(error)
         self.directory.note_failure(error)

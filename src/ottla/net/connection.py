@@ -220,7 +220,7 @@ class Connection:
                 held = self._held = self._receiver.take_expected(expected)
             if held is None:
                 shared = self._receiver.shared
-                if expected:  # whole frames of that size, and no part of another
+                if 0 < expected <= len(shared):  # whole frames of that size, and no part of another
                     shared = shared[: len(shared) // expected * expected]
                 size = self._socket.recv_into(shared)
             else:

@@ -72,7 +72,8 @@ class Enforcement:
 
 
 async def resolve(limits: Limits) -> None:
-    """Resolve the host names that quotas use. Until then the addresses found before stay in use."""
+    """Resolve the host names that quotas use. Addresses found before stay in use until all are resolved; new ones are
+    used at once, so that a slow name does not delay the others."""
     resolved: dict[str, str] = {}
     for host in list(limits.hosts):
         try:
@@ -82,4 +83,5 @@ async def resolve(limits: Limits) -> None:
             continue
         for *_, address in found:
             resolved[find_address(str(address[0])) or host] = host
+        limits.resolved = {**limits.resolved, **resolved}
     limits.resolved = resolved

@@ -45,3 +45,7 @@ class Mutations:
                 raise BrokerError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
         elif self._strict:
             bucket.record(partitions, limit.value, now_ms)
+
+    def refund(self, partitions: int, now_ms: int) -> None:
+        """Take back a charge: nothing was created."""
+        self._quotas.bucket(self._limit.owner, now_ms).record(-partitions, self._limit.value, now_ms)
