@@ -8,12 +8,12 @@ import sys
 LIBRARIES = {"typer", "rich", "confluent_kafka"}
 WITHOUT_TOOLS = """Usage: ottla COMMAND [OPTIONS]
 
-  serve      run a broker until it is told to stop; see `ottla serve --help`
+  serve      run a broker; see `ottla serve --help`
   --version  print the version
 
-every other command comes with: pip install 'ottla[tools]'
-console comes with: pip install 'ottla[console]'
-pipeline and mirror come with: pip install 'ottla[spark]'"""
+all other commands need: pip install 'ottla[tools]'
+console needs: pip install 'ottla[console]'
+pipeline and mirror need: pip install 'ottla[spark]'"""
 
 
 USAGE = 2
