@@ -73,7 +73,7 @@ def run_plan(visitor: Visitor, throttle: str) -> None:
     visitor.write("plan-throttle", throttle)
     visitor.press("plan-run")
     visitor.press("sure")
-    visitor.sees("The moves have begun")
+    visitor.sees("The moves have started")
 
 
 def log_in(visitor: Visitor, user: str, secret: str) -> None:

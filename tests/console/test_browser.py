@@ -39,7 +39,7 @@ pytestmark = pytest.mark.xdist_group("console")
 
 PAGES = {
     "overview": ("/", "What needs attention"),
-    "brokers": ("/brokers", "Partitions led"),
+    "brokers": ("/brokers", "Leader partitions"),
     "broker": ("/brokers/1", "auto.create.topics.enable"),
     "topics": ("/topics", "orders"),
     "topic": ("/topics/orders", "in sync"),
@@ -207,7 +207,7 @@ def test_quotas_are_set_changed_and_removed(visitor: Visitor, cluster: Cluster) 
     visitor.page.locator(".q-dialog").wait_for(state="detached")
     visitor.find("quotas").get_by_text("user dora").click()
     visitor.press("quota-remove")
-    visitor.sees("No quotas: everybody may use as much as there is.", "quotas")
+    visitor.sees("No quotas: nobody is limited.", "quotas")
     assert not listed()
     visitor.go("/audit", until="remove quota")
 
@@ -321,7 +321,7 @@ def test_a_reassignment_from_the_page_loses_nothing_and_obeys_its_throttle(
         producer.produce("moved", b"x" * 4096, partition=0)
     producer.flush(60)
     visitor.go("/reassignment", until="Propose")
-    acting.propose(visitor, "Change the number of copies", "moved", copies=3)
+    acting.propose(visitor, "Change the replication factor", "moved", copies=3)
     visitor.sees("3 partitions change", "plan-said")
     visitor.shoot("reassignment-plan")
     acting.run_plan(visitor, "0.2")
@@ -366,7 +366,7 @@ def test_moves_are_cancelled_and_a_broker_is_drained(visitor: Visitor, cluster: 
 
     (node,) = before = replicas()
     visitor.go("/reassignment", until="Propose")
-    acting.propose(visitor, "Change the number of copies", "heavy", copies=3)
+    acting.propose(visitor, "Change the replication factor", "heavy", copies=3)
     acting.run_plan(visitor, "0.01")
     visitor.sees("1 partitions,", "moves-total")
     visitor.press("moves-cancel")
@@ -407,7 +407,7 @@ def test_preferred_leaders_are_elected_one_and_all(visitor: Visitor, cluster: Cl
     wait_until(lambda: leaders() == {0: before[0], 1: order[1][0]}, leaders)
     visitor.press("elect-all")
     wait_until(lambda: leaders() == {index: order[index][0] for index in order}, leaders)
-    wait_until(lambda: visitor.page.wait_for_timeout(300) or "led by another" not in visitor.reads("elect-count"))
+    wait_until(lambda: visitor.page.wait_for_timeout(300) or "not led by" not in visitor.reads("elect-count"))
 
 
 def test_light_and_dark_are_switched_and_remembered(visitor: Visitor) -> None:
@@ -443,7 +443,7 @@ def test_only_who_knows_the_secret_gets_in(browser: Browser, cluster: Cluster, t
             if way == "token" and user == "eve":
                 continue  # a token has no name
             acting.log_in(visitor, user if way == "user" else "", secret)
-            visitor.sees("That is not it.")
+            visitor.sees("Wrong token, user or password.")
             visitor.go("/topics", until="Log in")
         acting.log_in(visitor, "ada" if way == "user" else "", "open sesame")
         visitor.sees("What needs attention")
@@ -518,7 +518,7 @@ def test_a_broker_that_hangs_hangs_no_page(visitor: Visitor, cluster: Cluster) -
         visitor.page.get_by_text("Broker 3 does not answer").first.wait_for()
         visitor.go("/topics", until="orders")
         visitor.sees("Broker 3 does not answer", "banner")
-        visitor.go("/brokers/3", until="Partitions led")
+        visitor.go("/brokers/3", until="Leader partitions")
     finally:
         cluster.resume(3)
     visitor.go("/")

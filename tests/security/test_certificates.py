@@ -66,7 +66,7 @@ def test_pkcs12(tmp_path: Path) -> None:
         ({"ssl_keystore_location": "{}/none.pem"}, "No such file"),
         ({"ssl_keystore_location": "{}/torn.pem"}, "expected a PEM key with its certificates"),
         ({"ssl_keystore_location": "{}/locked.pem"}, "ssl.key.password if it is encrypted"),
-        ({"ssl_keystore_location": "{}/store.p12", "ssl_keystore_password": "other"}, "password is another one"),
+        ({"ssl_keystore_location": "{}/store.p12", "ssl_keystore_password": "other"}, "password is wrong"),
         (
             {"ssl_keystore_location": "{}/bare.pem", "ssl_keystore_type": "PEM", "ssl_keystore_password": "x"},
             "a PEM store has none",

@@ -305,8 +305,8 @@ def test_our_own_command(broker: BrokerThread) -> None:
     rows = json.loads(run("describe", "--owner", "dora", "--json"))
     assert [row["id"] for row in rows] == [token["id"]]
     assert "password" not in rows[0]
-    assert "the token holds until" in run("renew", "--hours", "0.5", text=token["password"] + "\n")
-    assert "as it was shown" in run("expire", text="nonsense!\n", code=1)
-    assert run("expire", text=token["password"] + "\n") == "the token is gone\n"
+    assert "the token is valid until" in run("renew", "--hours", "0.5", text=token["password"] + "\n")
+    assert "as `create` printed it" in run("expire", text="nonsense!\n", code=1)
+    assert run("expire", text=token["password"] + "\n") == "the token is expired\n"
     assert "no such delegation token" in run("renew", text=token["password"] + "\n", code=1)
     assert run("describe") == "No tokens.\n"

@@ -50,7 +50,7 @@ def test_rules_come_and_go(run: Run, secured: str) -> None:
     listed = run("acl", "list", "--user", "bob", "--json", *here).document
     assert [(row["resource"], row["name"]) for row in listed] == [("user", "User:bob")]
     run("acl", "remove", "--allow", "ann", "--user", "User:bob", "--delegation-token", "*", *here)
-    assert "no operation 'fly'" in run("acl", "add", "--allow", "a", "-t", "x", "-o", "fly", *here, code=2).err
+    assert "unknown operation 'fly'" in run("acl", "add", "--allow", "a", "-t", "x", "-o", "fly", *here, code=2).err
     assert "--topic" in run("acl", "add", "--allow", "a", "-o", "read", *here, code=2).err
 
 

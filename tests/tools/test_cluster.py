@@ -66,7 +66,7 @@ def test_a_node_is_handed_over_whole_and_once(run: Run, server: ZooKeeperServer,
     client.close()
 
     again = run("cluster", "join", "--data", str(tmp_path), "--zookeeper", place, code=1).err
-    assert f"there is no {METADATA_FILE}" in again
+    assert f"it has no {METADATA_FILE}" in again
     with BrokerProcess(data=tmp_path / "other"):
         pass
     refused = run("cluster", "join", "--data", str(tmp_path / "other"), "--zookeeper", place, code=1).err

@@ -119,7 +119,7 @@ def test_people_get_a_line_for_each_row(folder: Path) -> None:
     (folder / f"{STEM}.log").write_bytes(b"torn tail of something")
     out = io.StringIO()
     assert dump([folder / f"{STEM}.log"], records=False, json=False, verify=False, out=out) == 1
-    assert out.getvalue().splitlines()[1] == "  PROBLEM 22 bytes from position 0 on are no whole batch"
+    assert out.getvalue().splitlines()[1] == "  PROBLEM 22 bytes from position 0 on are not a complete batch"
 
 
 def test_a_wrong_checksum_is_found_only_when_asked_for(folder: Path) -> None:
@@ -236,7 +236,7 @@ def test_broken_small_files_and_strange_ones_are_problems(tmp_path: Path) -> Non
     strange = tmp_path / "notes.txt"
     strange.write_text("")
     assert len(problems(snapshot)) == len(problems(checkpoint)) == 1
-    assert problems(strange) == ["this is no file of a log"]
+    assert problems(strange) == ["not a log file"]
     assert problems(tmp_path / f"{STEM}.index", verify=False) == ["No such file or directory"]
     assert len(problems(tmp_path)) == 2, "in a folder what is no file of a log is passed over"
 

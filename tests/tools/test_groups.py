@@ -226,7 +226,7 @@ def test_a_reset_is_done_when_that_is_said(run: Run, ottla_broker: Broker, topic
     assert run(*goal, "--execute", "--json").document["executed"] is True
     assert lags(run, group) == {(topic, 0): (3, 10, 7)}
     far = run("groups", "reset", group, "--topic", f"{topic}:0", "--to-offset", "99", "--execute")
-    assert f"{topic} partition 0: offset 99 is beyond the end, 10 is taken" in far.err
+    assert f"{topic} partition 0: offset 99 is beyond the end, 10 is used" in far.err
     assert lags(run, group) == {(topic, 0): (10, 10, 0)}
 
 

@@ -103,7 +103,7 @@ def test_a_move_that_is_slow_can_be_seen_and_cancelled(cluster: Cluster, run: Ru
         {"topic": "slow", "partition": 0, "replicas": [2, 1], "adding": [2], "removing": [1]}
     ]
     assert "in progress" in run("reassign", "verify", str(plan), code=1)
-    assert "being moved already" in run("reassign", "execute", str(plan), code=1)
+    assert "already being moved" in run("reassign", "execute", str(plan), code=1)
     assert "cancelled the moves of 1" in run("reassign", "cancel", "--all")
     assert run("reassign", "list", "--json") == []
     assert "throttled" not in run("configs", "describe", "--topic", "slow")
@@ -151,7 +151,7 @@ def test_leadership_goes_back_to_the_preferred_replica(cluster: Cluster, run: Ru
         "elected": [{"topic": "preferred", "partition": 0, "leader": 3}],
         "failed": [],
     }
-    assert "there is no preferred partition 7" in run("elect", "preferred", "--topic", "preferred:7", code=1)
+    assert "preferred has no partition 7" in run("elect", "preferred", "--topic", "preferred:7", code=1)
     assert "give --topic or --file" in run("elect", "preferred", code=2)
 
 

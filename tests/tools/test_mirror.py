@@ -133,7 +133,7 @@ def test_spark_gets_the_same_options(
         (["--to", "127.0.0.1:1"], 1, "127.0.0.1:1"),
         (["--to", "{source}", "--once"], 1, "source and target are the same cluster"),
         (["--from-properties", "/nowhere.properties"], 1, "/nowhere.properties cannot be read"),
-        (["--json", "--spark"], 2, "--json is of a run without --spark"),
+        (["--json", "--spark"], 2, "--json cannot be combined with --spark"),
         (["--replicas", "many"], 2, "--replicas"),
     ],
 )

@@ -107,7 +107,7 @@ def test_the_cluster_in_a_few_lines(call: Run, ottla_broker: BrokerProcess | Bro
     assert facts["under_replicated"] == 0
     assert ottla_broker.bootstrap in call("cluster", "info").out
     assert call("brokers").out == call("brokers", "list").out
-    assert "stand after it" in call("brokers", "--json", "list", code=2).err
+    assert "put the options after `list`" in call("brokers", "--json", "list", code=2).err
     assert [one["broker"] for one in call("logdirs", "--json").document] == [ottla_broker.node_id]
 
 

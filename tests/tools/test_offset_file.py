@@ -37,10 +37,10 @@ def test_a_file_of_several_groups_is_read_for_one() -> None:
         ("t,0,1\nt,1,one\n", "line 2: expected topic,partition,offset"),
         ("t,0,-1\n", "line 1: expected topic,partition,offset"),
         ("topic,partition,offset\n", "line 1"),
-        ("t,0,1\nt,0,2\n", "entry 2: t partition 0 was there before"),
+        ("t,0,1\nt,0,2\n", "entry 2: t partition 0 is a duplicate"),
         ('[{"topic": "t", "partition": 0}]', "entry 1: expected topic, partition and offset"),
-        ('[{"topic": "t", "partition": 0, "offset": -1}]', "entry 1: a partition and an offset are not negative"),
-        ('[{"topic": "t", "partition": 0, "offset": 1, "metadata": 5}]', "entry 1: metadata is a text"),
+        ('[{"topic": "t", "partition": 0, "offset": -1}]', "entry 1: partition and offset must not be negative"),
+        ('[{"topic": "t", "partition": 0, "offset": 1, "metadata": 5}]', "entry 1: metadata must be a string"),
         ("[1, 2", "Expecting"),
     ],
 )

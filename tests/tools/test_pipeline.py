@@ -103,9 +103,9 @@ def test_stop_of_what_does_not_run(run: Run, tmp_path: Path) -> None:
     ended = Tenure.take(tmp_path / "visits")
     ended.write(RunState("visits", state.RUNNING, 1, "h", time.time()))
     still = run("pipeline", "stop", "visits", "--timeout", "0", code=1, **here)
-    assert "visits (process 1 on h) still runs after 0 s" in still.err
+    assert "visits (process 1 on h) is still running after 0 s" in still.err
     ended.release()
-    assert "visits does not run: killed since" in run("pipeline", "stop", "visits", **here).err
+    assert "visits is not running: killed since" in run("pipeline", "stop", "visits", **here).err
 
 
 MAKES = """

@@ -36,10 +36,10 @@ def test_a_goal_gives_an_offset(goal: Goal, committed: int | None, found: int | 
 @pytest.mark.parametrize(
     ("goal", "new", "told"),
     [
-        (To(9), 10, "t partition 1: offset 9 is before the start, 10 is taken"),
-        (To(101), 100, "t partition 1: offset 101 is beyond the end, 100 is taken"),
-        (Shift(-41), 10, "t partition 1: offset 9 is before the start, 10 is taken"),
-        (Shift(51), 100, "t partition 1: offset 101 is beyond the end, 100 is taken"),
+        (To(9), 10, "t partition 1: offset 9 is before the start, 10 is used"),
+        (To(101), 100, "t partition 1: offset 101 is beyond the end, 100 is used"),
+        (Shift(-41), 10, "t partition 1: offset 9 is before the start, 10 is used"),
+        (Shift(51), 100, "t partition 1: offset 101 is beyond the end, 100 is used"),
     ],
 )
 def test_an_offset_outside_becomes_the_nearest_inside_and_that_is_said(goal: Goal, new: int, told: str) -> None:
@@ -58,7 +58,7 @@ def test_what_was_written_down_is_restored_with_its_metadata() -> None:
     heard: list[str] = []
     moves = plan_restore(wanted, {("t", 0): SPAN, ("t", 1): SPAN}, {("t", 0): Commit(99)}, heard.append)
     assert moves == [Move("t", 0, 99, 20, "note"), Move("t", 1, None, 10)]
-    assert heard == ["t partition 1: offset 5 is before the start, 10 is taken"]
+    assert heard == ["t partition 1: offset 5 is before the start, 10 is used"]
 
 
 def test_what_is_gone_cannot_be_restored() -> None:

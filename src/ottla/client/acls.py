@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Rule(NamedTuple):
-    """One entry of a list. In a search, ANY and None stand for everything."""
+    """One rule. In a search, ANY and None match everything."""
 
     type: ResourceType
     name: str | None
@@ -90,7 +90,7 @@ def add_rules(cluster: Cluster, rules: Sequence[Rule]) -> None:
 
 
 def remove_rules(cluster: Cluster, wanted: Sequence[Rule]) -> int:
-    """Remove whatever these find; how many rules that were."""
+    """Remove all rules that match; returns their number."""
     filters = [
         DeleteAclsFilter(
             resource_type_filter=rule.type,

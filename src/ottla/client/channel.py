@@ -1,7 +1,7 @@
 """Frames over a socket, without copies of large parts. Blocking, in one thread.
 
-Data is read ahead, so that one system call brings many small answers. A large answer is received into a buffer of its
-own, which then belongs to the caller. All waiting is bounded: an answer must begin in time, and must not trickle.
+Data is read ahead, so that one system call returns many small answers. A large answer is received into a buffer of its
+own, which then belongs to the caller. All waits have limits: an answer must start in time, and keep up `RATE_MIN`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ottla.wire.codec import DecodeError
 if TYPE_CHECKING:
     import socket
 
-ANSWER_SIZE_MAX: Final = 512 << 20  # more than any broker may send; a larger length is not believed
+ANSWER_SIZE_MAX: Final = 512 << 20  # more than any broker sends; a larger length is an error
 PIECE: Final = 16 << 20  # allocated at once; beyond it memory follows what arrives, not what a broker claims
-RATE_MIN: Final = 64 << 10  # bytes a second; a slower answer is given up
+RATE_MIN: Final = 64 << 10  # bytes per second; a slower answer times out
 JOIN_MAX: Final = 1 << 14  # smaller frames are joined: one copy costs less than a list of parts
-PARTS_MAX: Final = 512  # of one system call; POSIX promises 16, the systems we know take 1024
+PARTS_MAX: Final = 512  # per system call; POSIX guarantees 16, common systems take 1024
 AHEAD: Final = 1 << 16
 _SIZE: Final = struct.Struct(">i")
 
@@ -35,7 +35,7 @@ class Channel:
         self._timeout_s = timeout_s
         self._limit_s: float | None = None  # the timeout that is set on the socket
         self._ahead = memoryview(bytearray(AHEAD))
-        self._start = self._end = 0  # of the data that was received and not taken
+        self._start = self._end = 0  # of data received but not yet returned
         self._limit(timeout_s)
 
     def send(self, parts: list[Part]) -> None:
@@ -58,7 +58,7 @@ class Channel:
             parts = [memoryview(parts[done])[sent:], *parts[done + 1 :]]
 
     def receive(self, wait_s: float = 0.0) -> bytearray:
-        """The next frame. The timeout counts from now: the caller may have asked long ago."""
+        """The next frame. The timeout starts now: the request may have been sent long ago."""
         self._limit(self._timeout_s + wait_s)
         size = self._size(time.monotonic() + self._timeout_s + wait_s)
         start = self._start + _SIZE.size

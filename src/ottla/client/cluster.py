@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.client")
 
-GROUP: Final = 0  # the two kinds of coordinators, as FindCoordinator counts them
+GROUP: Final = 0  # key types of FindCoordinator
 TRANSACTION: Final = 1
 
 METADATA: Final = 3
 FIND_COORDINATOR: Final = 10
-NO_CREATION_SINCE: Final = 4  # before this version of Metadata, asking for a topic creates it
+NO_CREATION_SINCE: Final = 4  # before this version of Metadata, a request for a topic creates it
 BATCHED_COORDINATORS: Final = 4  # FindCoordinator answers a list from here on
 TOPIC_RESOURCE: Final = 2
 COORDINATORS_MAX: Final = 1_000  # in one request
-PARTITIONS_MAX: Final = 10_000  # in one request: brokers bound it, ours at 65,536 topics and partitions
-NOBODY: Final = -1  # in the place of a broker's id
+PARTITIONS_MAX: Final = 10_000  # in one request: brokers limit it, Ottla to 65,536 topics and partitions
+NOBODY: Final = -1  # instead of a broker id
 PAUSE_S: Final = 0.05
 PAUSE_S_MAX: Final = 1.0
 MISSING_S: Final = 3.0  # by then a new topic is known everywhere, so that a missing one can be reported
@@ -133,13 +133,13 @@ class Cluster:
         return self._id
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, Topic]:
-        """These topics, or all. Topics that do not exist are left out, and not created."""
+        """These topics, or all. Topics that do not exist are omitted, and not created."""
         wanted = None if names is None else sorted(set(names))
         found = self.retrying(lambda: self._refresh(wanted), what="asking for topics")
         return {name: known.topic for name, known in found.items()}
 
     def topic(self, name: str) -> Topic:
-        """One topic, from the cache or asked for; Refused if it does not exist."""
+        """One topic, from the cache or the cluster; Refused if it does not exist."""
         return self._look_up(name).topic
 
     def brokers(self) -> dict[int, Connection]:
@@ -173,14 +173,14 @@ class Cluster:
         raise lasting[0] if lasting else silence(self.bootstrap, reasons[-1])
 
     def controller(self) -> Connection:
-        """The controller. Any broker where all of them forward requests to it, as without ZooKeeper."""
+        """The controller. Without ZooKeeper any broker, as all forward requests to the controller."""
         if self._controller not in self._brokers:
             self._refresh([])
         address = self._brokers.get(self._controller)
         return self.anyone() if address is None else self._connect(address)
 
     def leader(self, where: TopicPartition) -> Connection:
-        """The shared connection to the broker that leads a partition, as far as is known."""
+        """The shared connection to the leader of a partition, from cached metadata."""
         return self._connect(self.place(where))
 
     def leaders(self, topic: str) -> dict[int, Connection]:
@@ -193,7 +193,7 @@ class Cluster:
         return {index: self.leader(TopicPartition(topic, index)) for index in sorted(self._look_up(topic).leaders)}
 
     def coordinator(self, name: str, kind: int) -> Connection:
-        """The coordinator of this group (GROUP) or transactional id (TRANSACTION), as far as is known."""
+        """The coordinator of this group (GROUP) or transactional id (TRANSACTION), cached."""
         address = self._coordinators.get((name, kind))
         if address is None:
             address = self.retrying(lambda: self._coordinator(name, kind), what=f"finding the coordinator of {name}")
@@ -201,7 +201,7 @@ class Cluster:
         return self._connect(address)
 
     def coordinators(self, names: Iterable[str], kind: int) -> dict[str, Connection]:
-        """The coordinators of many, in one request where the broker can answer that."""
+        """The coordinators of many names, in one request if the broker supports that."""
         names = list(dict.fromkeys(names))
         missing = [name for name in names if (name, kind) not in self._coordinators]
         for start in range(0, len(missing), COORDINATORS_MAX):
@@ -241,7 +241,7 @@ class Cluster:
         self.retrying(lambda: self._look_up(name), what=f"topic {name}")
 
     def configs(self, topic: str) -> dict[str, str]:
-        """Every option of a topic with its effective value; secret ones are left out."""
+        """Every option of a topic with its effective value; secret ones are omitted."""
         resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=None)
 
         def attempt() -> dict[str, str]:
@@ -253,9 +253,9 @@ class Cluster:
         return self.retrying(attempt, what=f"asking for the options of {topic}")
 
     def retrying(self, attempt: Callable[[], T], *, what: str) -> T:
-        """Try until it works. Errors that pass by themselves are retried for `patience_s`; then the last one is raised.
+        """Retry until it works. Temporary errors are retried for `patience_s`; then the last one is raised.
 
-        `what` is being done is told with an error that does not tell it itself.
+        `what` names the work in error messages that would lack it.
         """
         patience = Patience(self)
         while True:
@@ -273,7 +273,7 @@ class Cluster:
         return self._features.get(name, 0)
 
     def place(self, where: TopicPartition) -> Address:
-        """The address of the leader of a partition, as far as is known."""
+        """The address of the leader of a partition, from cached metadata."""
         leader = self._look_up(where.topic).leaders.get(where.partition)
         what = f"{where.topic} partition {where.partition}"
         if leader is None:
@@ -390,16 +390,16 @@ class Patience:
         self._cluster = cluster
         self._timeout_s = cluster.patience_s if timeout_s is None else timeout_s
         self.progress()
-        self._worked = False  # a topic that was there may be missing for a while only
+        self._worked = False  # a topic that existed may be missing only for a moment
 
     def progress(self) -> None:
-        """Something has worked: the next error gets the whole time again."""
+        """After a success, the next error gets the full time again."""
         self._since: float | None = None
         self._pause_s = PAUSE_S
         self._worked = True
 
     def bear(self, error: Failed, *, pause: bool = True) -> None:
-        """Wait before the next attempt. Raises the error if it is lasting, or has lasted for too long."""
+        """Wait before the next attempt. Raises the error if it is permanent, or if the time is over."""
         self._cluster.forget()
         if not passes(error):
             raise error
@@ -415,7 +415,7 @@ class Patience:
 
 
 def portions(wheres: Iterable[TopicPartition]) -> list[list[TopicPartition]]:
-    """Split partitions into those of one request each."""
+    """Split partitions into groups of one request each."""
     every = list(wheres)
     return [every[first : first + PARTITIONS_MAX] for first in range(0, len(every), PARTITIONS_MAX)]
 

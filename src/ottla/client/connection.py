@@ -7,7 +7,7 @@
 broker's versions, and each request is sent in the newest version that both know.
 
 An answer is received into one buffer and decoded in place, and a request is sent as a list of parts, so records are
-never copied (channel.py). Any error closes the connection: after a torn answer the rest of the stream means nothing.
+never copied (channel.py). Any error closes the connection: after an incomplete answer the stream is useless.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ottla.client.security import Security
 
 API_VERSIONS: Final = 18
-FEATURES_SINCE: Final = 3  # the version of ApiVersions whose answer tells them
+FEATURES_SINCE: Final = 3  # version of ApiVersions whose answer has features
 TIMEOUT_S: Final = 30.0
 
 Address = tuple[str, int]
@@ -42,7 +42,7 @@ class Asked(NamedTuple):
     correlation: int
     key: int
     version: int
-    wait_s: float  # what the broker may take before it answers
+    wait_s: float  # how long the broker may wait before it answers
 
 
 class Uncopied:
@@ -76,7 +76,7 @@ class Connection:
         self._count = 0
         self._taken = 0  # answers
         self._asked: deque[Asked] = deque()
-        self._waiting: deque[bytearray] = deque()  # answers received before somebody asked for them
+        self._waiting: deque[bytearray] = deque()  # answers received before `receive` was called
         self._renew_at: float | None = None  # when to authenticate again
         self._features: dict[str, int] | None = None
         self._versions = {API_VERSIONS: (0, 0)}
@@ -143,7 +143,7 @@ class Connection:
         return self.receive(answer)
 
     def send(self, request: object, *, newest: int | None = None, answered: bool = True, wait_s: float = 0.0) -> int:
-        """Send a request and return its correlation id. `wait_s` is what the broker may take before it answers."""
+        """Send a request and return its correlation id. `wait_s` is how long the broker may wait before it answers."""
         key = spec(type(request)).key
         assert key is not None, "only a request can be sent"
         if self._renew_at is not None and time.monotonic() > self._renew_at:

@@ -1,4 +1,4 @@
-"""Asks the controller to elect leaders: the preferred replica, or any that lives where no replica in sync does."""
+"""Asks the controller to elect leaders: the preferred replica, or any live one if no in-sync replica is live."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Election(IntEnum):
 def elect(cluster: Cluster, kind: Election, places: Iterable[Place] | None) -> tuple[list[Place], dict[Place, Refused]]:
     """Elect leaders of these partitions, or of all. Returns those that have a new leader, and those that failed.
 
-    A partition whose leader is already the right one is in neither.
+    A partition that already has the right leader is in neither.
     """
     topics: dict[str, list[int]] = defaultdict(list)
     for topic, index in places or ():

@@ -1,6 +1,6 @@
 """Errors between a client and its cluster. The message is complete: one sentence, with what to do about it.
 
-`Refused` has the error code of the cluster, so that callers can tell which errors pass by themselves. `Unreachable`
+`Refused` has the error code of the cluster, so that callers can tell which errors are temporary. `Unreachable`
 means no answer: nobody listens, the connection was lost, or it timed out. Both can be pickled, since Spark's workers
 send them to the driver.
 """
@@ -11,9 +11,9 @@ from typing import Self
 
 from ottla.errors import ErrorCode, description, retriable
 
-# Codes that Kafka's clients retry, but that never pass: damaged records stay damaged.
+# Codes that Kafka's clients retry, but that are permanent: damaged records stay damaged.
 LASTING = {ErrorCode.CORRUPT_MESSAGE}
-# Codes that they do not retry, but that pass: a broker is starting or stopping.
+# Codes that Kafka's clients do not retry, but that are temporary: a broker is starting or stopping.
 PASSING = {ErrorCode.BROKER_NOT_AVAILABLE}
 
 
@@ -40,7 +40,7 @@ class Unreachable(Failed):
 
 
 def detail(message: str | None) -> str:
-    """What the cluster said beside its code, to follow the name of that; empty when it said nothing."""
+    """The cluster's error message, to append after the error name; empty if there is none."""
     return f": {message}" if message else ""
 
 
@@ -51,7 +51,7 @@ def check(what: str, code: int, more: str | None = "") -> None:
 
 
 def passes(error: Failed) -> bool:
-    """Whether the error may pass by itself, as when brokers restart, leaders move or coordinators load."""
+    """Whether the error is temporary, as when brokers restart, leaders move or coordinators load."""
     if isinstance(error, Refused):
         return (retriable(error.code) and error.code not in LASTING) or error.code in PASSING
     return isinstance(error, Unreachable)

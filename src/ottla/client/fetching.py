@@ -1,4 +1,4 @@
-"""Reads a range of one partition as whole record batches, fetching ahead of whoever decodes them.
+"""Reads a range of one partition as whole record batches, fetching ahead while the caller decodes.
 
     for piece in fetch(cluster, TopicPartition("events", 0), start=0, stop=1_000_000):
         columns = decode_columns(piece.data, start=piece.start, stop=1_000_000, ...)
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from ottla.wire.messages.fetch import PartitionData
 
 FETCH: Final = 1
-BATCHES_SINCE: Final = 4  # before this version a broker converts record batches to formats that we do not ask for
+BATCHES_SINCE: Final = 4  # before this version a broker converts record batches to older formats
 IDS_SINCE: Final = 13
-PIECE_MAX: Final = 256 << 20  # what a decoder takes at once
+PIECE_MAX: Final = 256 << 20  # what a decoder accepts at once
 PIECE_MIN: Final = 1 << 16
-EMPTY_MAX: Final = 2  # after so many empty answers below the end the rest was compacted away
+EMPTY_MAX: Final = 2  # after this many empty answers below the end, the rest was compacted away
 
 # What the formats have in common: base offset, length of what follows it, and magic, each in the same place.
 HEAD: Final = struct.Struct(">qi4xb")
@@ -106,7 +106,7 @@ def fetch(
 
 
 class PartitionReader:
-    """The connection to the current leader of the partition, with at most one Fetch on its way."""
+    """The connection to the current leader of the partition, with at most one Fetch in flight."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class PartitionReader:
         self._bytes_max = bytes_max
         self._wait_ms = wait_ms
         self._connection: Connection | None = None
-        self._asked: int | None = None  # the offset of the Fetch that is on its way
+        self._asked: int | None = None  # the offset of the Fetch in flight
         self._id = topic_id
         self._patience = Patience(cluster)
         self._density = 0.0  # bytes per offset, as seen so far
@@ -149,7 +149,7 @@ class PartitionReader:
                 return piece
 
     def ask_ahead(self, position: int, stop: int) -> None:
-        """Send the next Fetch now. Errors that may pass are handled when its answer is needed."""
+        """Send the next Fetch now. Temporary errors are handled when its answer is needed."""
         try:
             self._ask(position, stop)
         except Failed as error:
@@ -191,7 +191,7 @@ class PartitionReader:
         self._asked = position
 
     def _size(self, position: int, stop: int) -> int:
-        """How many bytes to ask for: the maximum, or an estimate of what is left from the batches so far."""
+        """How many bytes to request: the maximum, or an estimate of the rest, from the batches so far."""
         if not self._density:
             return self._bytes_max
         left = int((stop - position) * self._density * 1.1) + PIECE_MIN
@@ -261,7 +261,7 @@ class PartitionReader:
         )
 
     def _beside(self, position: int, error: OutOfRange) -> OutOfRange:
-        """The error with the range that the log holds, if its leader tells."""
+        """The error with the offset range of the log, if the leader returns it."""
         try:
             (first,) = offsets.earliest(self._cluster, [self._where]).values()
             (high,) = offsets.latest(self._cluster, [self._where]).values()
@@ -275,8 +275,8 @@ class PartitionReader:
 def walk(data: memoryview, start: int, stop: int, what: str) -> tuple[int, int, int]:
     """How many bytes to keep (batches that begin before `stop`), how many are whole batches, and the offset after them.
 
-    The offset is `stop` where a batch begins at or after that: nothing lies between. A torn batch at the end is no
-    whole one.
+    The offset is `stop` if a batch begins at or after it: nothing lies between. An incomplete batch at the end does not
+    count.
     """
     position, end, before, size = 0, start, -1, len(data)
     head, last_delta = HEAD.unpack_from, LAST_DELTA.unpack_from
@@ -288,7 +288,7 @@ def walk(data: memoryview, start: int, stop: int, what: str) -> tuple[int, int, 
         if after > size:
             break
         if base >= stop:
-            # Of a wrapper of old messages this is its last offset: those before `stop` may be inside.
+            # For a wrapper of old messages this is its last offset: it may contain messages before `stop`.
             return (position if magic >= BATCH_MAGIC else after), after, stop
         last = base
         if magic >= BATCH_MAGIC:

@@ -1,4 +1,4 @@
-"""Which groups there are, and what they have committed. Every broker knows those it coordinates, so all are asked."""
+"""List the groups and their committed offsets. Each broker knows the groups it coordinates, so all are asked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ListedGroup(NamedTuple):
 class GroupOffsets(NamedTuple):
     listed: ListedGroup
     committed: dict[TopicPartition, Committed]
-    refused: Refused | None = None  # why the offsets are not known
+    refused: Refused | None = None  # why the offsets are unknown
 
 
 def list_groups(cluster: Cluster) -> dict[str, ListedGroup]:
@@ -32,9 +32,9 @@ def list_groups(cluster: Cluster) -> dict[str, ListedGroup]:
 
 
 def list_committed(cluster: Cluster) -> dict[str, GroupOffsets]:
-    """All groups with what each has committed: one request for a hundred groups of one coordinator.
+    """All groups with their committed offsets, one request per hundred groups of one coordinator.
 
-    Open transactions are not waited for.
+    Does not wait for open transactions.
     """
 
     def attempt() -> dict[str, GroupOffsets]:
@@ -50,7 +50,7 @@ def list_committed(cluster: Cluster) -> dict[str, GroupOffsets]:
                 for name, offsets in fetch_committed(brokers[coordinator], some, stable=False).items():
                     if not isinstance(offsets, Refused):
                         found[name] = GroupOffsets(listed[name], offsets)
-                    elif passes(offsets):  # it has moved, or is being loaded
+                    elif passes(offsets):  # its coordinator has moved, or is loading
                         raise offsets
                     else:
                         found[name] = GroupOffsets(listed[name], {}, offsets)

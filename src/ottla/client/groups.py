@@ -1,4 +1,4 @@
-"""Offsets that a group keeps, read and written from outside of it: no membership, no generation."""
+"""Read and write a group's offsets without being a member: no membership, no generation."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ Answer = TypeVar("Answer")
 
 OFFSET_FETCH: Final = 9
 CONSUMER_GROUP_DESCRIBE: Final = 69
-NAMES_UNTIL: Final = 9  # of OffsetCommit and OffsetFetch; later versions say topics by id
-ALL_SINCE: Final = 2  # OffsetFetch of everything
+NAMES_UNTIL: Final = 9  # versions of OffsetCommit and OffsetFetch; later ones use topic ids
+ALL_SINCE: Final = 2  # OffsetFetch of all partitions
 GROUPS_SINCE: Final = 8
 
 
 class Link(Protocol):
-    """Who can be asked: a connection, or something that makes one when it is needed."""
+    """What can send requests: a connection, or an object that opens one when needed."""
 
     @property
     def name(self) -> str: ...
@@ -62,10 +62,10 @@ class Committed(NamedTuple):
 def read_offsets(
     cluster: Cluster, group: str, wheres: Iterable[TopicPartition] | None = None, *, stable: bool = True
 ) -> dict[TopicPartition, Committed]:
-    """What a group has committed, everywhere or here.
+    """The committed offsets of a group, of all partitions or of these.
 
-    An open transaction that holds a newer offset is waited for, if what is `stable` is wanted. Where a group has
-    committed nothing yet, Apache Kafka says so only of partitions that are asked for by name.
+    With `stable`, waits for open transactions that hold a newer offset. Apache Kafka reports a missing offset only for
+    partitions that are requested by name.
     """
     found: dict[TopicPartition, Committed] = {}
     for wanted in [None] if wheres is None else [by_topic(some) for some in portions(wheres)]:
@@ -86,9 +86,10 @@ def _read_offsets(
 def fetch_committed(
     connection: Link, groups: Sequence[str], wanted: Mapping[str, list[int]] | None = None, *, stable: bool
 ) -> dict[str, dict[TopicPartition, Committed] | Refused]:
-    """What groups have committed, everywhere or here, as their coordinator says. Refused is a value: it is one group's.
+    """The committed offsets of groups, of all partitions or of these, from their coordinator.
 
-    One request for all of them, or one for each where the broker is older than Apache Kafka 3.0.
+    A group that fails has a Refused as its value. One request for all groups, or one per group if the broker is older
+    than Apache Kafka 3.0.
     """
     version = connection.version(OFFSET_FETCH, NAMES_UNTIL)
     if version < ALL_SINCE:
@@ -129,7 +130,7 @@ def _read(
     try:
         check(f"group {group}", code)
         for name, one in parts:
-            if one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # a partition that is gone has no offset
+            if one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # a deleted partition has no offset
                 continue
             check(f"group {group}, {name} partition {one.partition_index}", one.error_code)
             if one.committed_offset >= 0:
@@ -141,7 +142,7 @@ def _read(
 
 
 def commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
-    """Store offsets for a group that has no members now; what a group with members says of that is Refused."""
+    """Commit offsets for a group without members; Refused if it has members."""
     for some in portions(offsets):
         _commit(cluster, group, {where: offsets[where] for where in some})
 
@@ -172,14 +173,14 @@ def _commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Commi
 
 
 class Membership(NamedTuple):
-    """Who joins a group: the kind of its members, now or when it had some, and how many there are."""
+    """The members of a group: their kind, now or last time, and their number."""
 
     kind: str  # such as `consumer`; empty for a group that only keeps offsets
     members: int
 
 
 def membership(cluster: Cluster, group: str) -> Membership:
-    """Who is in a group, or was; nobody, where there is no group of that name."""
+    """The membership of a group; empty if the group does not exist."""
 
     def attempt() -> Membership:
         connection = cluster.coordinator(group, GROUP)
@@ -199,7 +200,7 @@ def membership(cluster: Cluster, group: str) -> Membership:
 
 
 def delete_group(cluster: Cluster, group: str) -> None:
-    """Forget a group and its offsets; content if there is none of that name."""
+    """Delete a group and its offsets; succeeds if it does not exist."""
 
     def attempt() -> None:
         answer = cluster.coordinator(group, GROUP).ask(DeleteGroupsRequest(groups_names=[group]), DeleteGroupsResponse)

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from ottla.client.connection import Connection
 
 LIST_OFFSETS: Final = 2
-ONE_SINCE: Final = 1  # before this version the answer is a list of offsets of another meaning
-CONSUMER: Final = -1  # in the place of a follower's id
-LATEST: Final = -1  # in the place of a timestamp
+ONE_SINCE: Final = 1  # before this version the answer is a list of segment offsets
+CONSUMER: Final = -1  # instead of a follower's id
+LATEST: Final = -1  # instead of a timestamp
 EARLIEST: Final = -2
 EARLIEST_LOCAL: Final = -4
-LOCAL_SINCE: Final = 8  # the version that knows it
+LOCAL_SINCE: Final = 8  # the first version with it
 
 
 def earliest(cluster: Cluster, wheres: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -67,7 +67,7 @@ def _ask(
     found: dict[TopicPartition, tuple[int, int]] = {}
 
     def attempt() -> None:
-        """Ask the leaders of all that have not answered yet."""
+        """Ask the leaders of the partitions without an answer yet."""
         asked: dict[Connection, list[TopicPartition]] = {}
         for where in times:
             if where not in found:

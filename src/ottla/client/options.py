@@ -1,4 +1,4 @@
-"""Changes options of topics and brokers at runtime; options that are not named stay as they are."""
+"""Changes options of topics and brokers at runtime; other options keep their values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ottla.client.cluster import Cluster
 
-TOPIC: Final = 2  # kinds of resources, as requests about options count them
+TOPIC: Final = 2  # resource types in config requests
 BROKER: Final = 4
 SET: Final = 0
 DELETE: Final = 1

@@ -1,10 +1,10 @@
-"""Plans where replicas should be. Pure: a function of the current placement.
+"""Plans where replicas should be, from the current placement. No side effects.
 
     plan = propose(current, {1: "a", 2: "a", 3: "b"})                 # spread over these brokers
     plan = propose(current, brokers, replicas=3)                      # and give each partition three replicas
     moves = changes(current, plan)                                    # only what differs
 
-A plan moves as little as it can. Replicas on brokers that are still allowed stay unless that leaves one broker with
+A plan moves as little as possible. Replicas on brokers that are still allowed stay unless that leaves one broker with
 more than its share. Two replicas of a partition share a rack only if there are fewer racks than replicas. Shares are
 counted in replicas; among equals the broker with fewer bytes is chosen.
 """
@@ -136,7 +136,7 @@ class _Plan:
                 return
 
     def _move_one(self, held: dict[int, list[tuple[int, Place]]], high: int, low_first: list[int]) -> bool:
-        """Move one replica from `high` to the emptiest broker that may have it: the smallest that can go."""
+        """Move the smallest movable replica from `high` to the emptiest broker that may have it."""
         for low in low_first:
             if self.count[high] - self.count[low] < 2:
                 return False
@@ -160,7 +160,7 @@ class _Plan:
         return self.racks[new] not in racks or self.racks[old] in racks
 
     def spread_leaders(self) -> None:
-        """Reorder replicas so that preferred leaders are even, too; nothing is copied for that."""
+        """Reorder replicas so that preferred leaders are balanced, too; this copies nothing."""
         leads = Counter(dict.fromkeys(self.racks, 0))
         leads.update(here[0] for here in self.replicas.values())
         improved = True

@@ -1,10 +1,10 @@
 """Sends record batches to their leaders: pipelined, with the order within each partition kept.
 
     sender = Sender(cluster)
-    sender.send(TopicPartition("events", 0), batches)      # waits when too much is on its way
+    sender.send(TopicPartition("events", 0), batches)      # waits when too much is in flight
     sender.flush()                                         # returns when everything is acknowledged
 
-A Produce request takes one batch of each partition: the oldest one that waits. So large batches (a quarter of a
+A Produce request takes one batch of each partition: the oldest waiting one. So large batches (a quarter of a
 megabyte and more) are much faster than small ones. Answers on a connection come in the order of its requests, and a
 partition uses one connection at a time. When a batch fails for a reason that passes, its partition waits for the
 outstanding answers, and then sends everything again from the failed batch on: the same bytes in the same order. With an
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from ottla.client.connection import Address, Connection
     from ottla.client.transaction import Identity
 
-NAMES_UNTIL: Final = 12  # versions of Produce; later ones say topics by id
-ANNOUNCED_UNTIL: Final = 11  # and later than this one, a batch makes its partition part of the transaction
-PARTITIONS_MAX: Final = 4096  # of one request: brokers bound what one may name
+NAMES_UNTIL: Final = 12  # versions of Produce; later ones use topic ids
+ANNOUNCED_UNTIL: Final = 11  # after this version, a batch adds its partition to the transaction
+PARTITIONS_MAX: Final = 4096  # per request: brokers limit it
 TOO_LARGE: Final = {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE}
 
 
@@ -57,7 +57,7 @@ class Batch:
 
 
 class Lane:
-    """The batches of one partition: those that wait, and those on their way, both oldest first."""
+    """The batches of one partition: waiting and in flight, both oldest first."""
 
     def __init__(self, where: TopicPartition, patience: Patience) -> None:
         self.where = where
@@ -73,7 +73,7 @@ class Lane:
         return f"{self.where.topic} partition {self.where.partition}"
 
     def settle(self) -> int:
-        """When a failed round has its last answer, queue it again from the failed batch on. Returns its bytes."""
+        """After the last answer of a failed round, queue it again from the failed batch on. Returns its bytes."""
         if not self.again or self.flying:
             return 0
         size = sum(len(batch.data) for batch in self.again)
@@ -83,7 +83,7 @@ class Lane:
 
 
 class Link:
-    """A connection to a leader with the requests on their way, oldest first."""
+    """A connection to a leader with its requests in flight, oldest first."""
 
     def __init__(self, address: Address, connection: Connection) -> None:
         self.address = address
@@ -189,7 +189,7 @@ class Sender:
             self._take(busy)
 
     def _link(self, lane: Lane, silent: dict[Address | None, Unreachable]) -> Link:
-        """The connection for a partition: that of its batches on their way, else that of its leader.
+        """The connection for a partition: that of its batches in flight, else that of its leader.
 
         A broker that is `silent` (None: all of them) is tried once for all partitions, since that may take long.
         """
@@ -224,7 +224,7 @@ class Sender:
                 break
             chosen.append((lane, lane.waiting.popleft()))
             size += len(batch.data)
-        # Partitions that were left out come first the next time.
+        # Partitions that did not fit come first the next time.
         for lane, _ in chosen:
             self._lanes[lane.where] = self._lanes.pop(lane.where)
         for lane, batch in chosen:
@@ -289,7 +289,7 @@ class Sender:
         bear(troubles)
 
     def _judge(self, lane: Lane, batch: Batch, said: PartitionProduceResponse) -> Refused | None:
-        """None if the batch is in the log. Returns an error that may pass, raises one that does not."""
+        """None if the batch is in the log. Returns a temporary error, raises a permanent one."""
         code = said.error_code
         if not code:
             return None
@@ -304,7 +304,7 @@ class Sender:
         return error
 
     def _lose(self, link: Link, error: Unreachable) -> None:
-        """The connection was lost: send all batches that were on their way again."""
+        """The connection was lost: send all batches that were in flight again."""
         self._links.pop(link.address, None)
         link.connection.close()
         lanes = list(dict.fromkeys(lane for request in link.requests for lane, _ in request))
@@ -318,7 +318,7 @@ class Sender:
 
 
 def bear(troubles: Sequence[tuple[Lane, Failed]]) -> None:
-    """Pause once for all of them: a thousand partitions must not wait one after the other."""
+    """Pause once for all partitions: a thousand must not wait one after the other."""
     for index, (lane, reason) in reversed(list(enumerate(troubles))):
         lane.patience.bear(reason, pause=index == 0)
 

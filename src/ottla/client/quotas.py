@@ -26,7 +26,7 @@ EXACT, DEFAULT = 0, 1
 
 
 class Quota(NamedTuple):
-    """What holds for one entity: names by type, and values by key."""
+    """The quotas of one entity: names by type, and values by key."""
 
     entity: Mapping[str, str | None]
     values: Mapping[str, float]

@@ -46,12 +46,12 @@ class OngoingMove(NamedTuple):
 
 
 def start(cluster: Cluster, plan: Mapping[Place, Sequence[int]]) -> dict[Place, Refused]:
-    """Have the controller move these partitions; those that it refused, with the reason."""
+    """Start moving these partitions. Returns those that the controller refused, with the reason."""
     return _alter(cluster, {place: list(replicas) for place, replicas in plan.items()})
 
 
 def cancel(cluster: Cluster, places: Iterable[Place]) -> dict[Place, Refused]:
-    """Take back the moves of these partitions; those that it refused, with the reason."""
+    """Cancel the moves of these partitions. Returns those that the controller refused, with the reason."""
     return _alter(cluster, dict.fromkeys(places))
 
 
@@ -82,7 +82,7 @@ def _alter(cluster: Cluster, wanted: Mapping[Place, list[int] | None]) -> dict[P
 
 
 def ongoing(cluster: Cluster) -> dict[Place, OngoingMove]:
-    """Every partition that is being moved now."""
+    """All partitions being moved now."""
     request = ListPartitionReassignmentsRequest(timeout_ms=int(cluster.timeout_s * 1000), topics=None)
 
     def attempt() -> dict[Place, OngoingMove]:
@@ -100,7 +100,7 @@ def ongoing(cluster: Cluster) -> dict[Place, OngoingMove]:
 
 
 def throttle(cluster: Cluster, changes: Iterable[ReplicaChange], bytes_per_s: int) -> None:
-    """Bound what the copies for these changes take, on each broker. One that is away copies nothing: it is left out."""
+    """Limit the copy rate of these changes on each broker. Brokers that are down copy nothing and are skipped."""
     leaders: dict[str, set[str]] = defaultdict(set)
     followers: dict[str, set[str]] = defaultdict(set)
     brokers: set[int] = set()
@@ -121,7 +121,7 @@ def throttle(cluster: Cluster, changes: Iterable[ReplicaChange], bytes_per_s: in
 
 
 def lift_throttle(cluster: Cluster, topics: Iterable[str], brokers: Iterable[int] | None = None) -> None:
-    """Take away every bound of these topics and of these brokers, or of all."""
+    """Remove the throttles of these topics, and of these brokers or all."""
     options: dict[Resource, dict[str, str | None]] = {
         (BROKER, str(broker)): dict.fromkeys(RATES) for broker in (cluster.nodes() if brokers is None else brokers)
     }

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ottla.client.connection import Connection
 
 FETCH: Final = 1
-FOLLOWERS_SINCE: Final = 11  # from this version on followers answer consumers
+FOLLOWERS_SINCE: Final = 11  # from this version of Fetch on, followers answer consumers
 IDS_SINCE: Final = 13
 BYTES_MAX: Final = 1 << 20
 BATCH_MAX: Final = 256 << 20
@@ -54,7 +54,7 @@ def compare(
     compacted: bool,
     told: Callable[[int], None] = lambda offset: None,
 ) -> Verdict:
-    """Compare the leader's log with those of the others; `told` is called with the progress."""
+    """Compare the leader's log with those of the followers; `told` is called with the progress."""
     start = offsets.earliest(cluster, [where])[where]
     stop = offsets.latest(cluster, [where])[where]
     brokers = cluster.brokers()
@@ -79,7 +79,7 @@ def compare(
 
 
 def difference(ours: Iterator[Print], theirs: Iterator[Print], compacted: bool) -> tuple[int, str]:
-    """How many were compared, and the first difference in words; empty when there is none."""
+    """How many were compared, and a description of the first difference; empty if there is none."""
     count = 0
     mine, other = next(ours, None), next(theirs, None)
     while mine is not None or other is not None:
@@ -142,7 +142,7 @@ class Reading:
                 yield record.offset, record.offset, zlib.crc32(repr(record).encode())
 
     def _fetch(self) -> memoryview:
-        """At least one whole batch; waits while the replica does not know yet that it is committed."""
+        """At least one whole batch; waits until the replica knows that it is committed."""
         while True:
             found = self._ask()
             size = sum(entry.size for entry in batch.entries(found))

@@ -1,10 +1,10 @@
-"""Options whose value lies elsewhere, so that a secret need not be said where others can read it.
+"""Options that name a file or environment variable instead of a value, so that secrets stay out of configurations.
 
-    sasl.jaas.config.file=/run/secrets/jaas     the content of a file, without line ends behind it
-    sasl.password.env=KAFKA_PASSWORD            a variable of the environment
+    sasl.jaas.config.file=/run/secrets/jaas     the content of a file, without trailing line ends
+    sasl.password.env=KAFKA_PASSWORD            an environment variable
 
-Whoever needs the value reads it when it is needed, in the process that needs it: what is written down, shown or sent to
-other processes has the path or the name only, and a value that has changed is found at the next look.
+The process that needs the value reads it when it is needed. Only the path or the name is stored, shown or sent to other
+processes, and a changed value is picked up at the next read.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ SIZE_MAX: Final = 1 << 20  # bytes; keys with their chains are far smaller
 
 
 def base(name: str) -> str:
-    """The option that a name is about."""
+    """The option name without `.file` or `.env`."""
     return name.removesuffix(FILE).removesuffix(ENV)
 
 
 def refers(options: Mapping[str, str]) -> bool:
-    """Does any of them say where its value is, instead of the value?"""
+    """Whether any option is a reference instead of a value."""
     return any(name.endswith((FILE, ENV)) for name in options)
 
 
 def resolve(options: Mapping[str, str]) -> dict[str, str]:
-    """The options with the values that they refer to."""
+    """The options with references replaced by their values."""
     found: dict[str, str] = {}
     said: dict[str, str] = {}
     for name, value in options.items():
@@ -61,7 +61,7 @@ def from_file(name: str, path: str) -> str:
             "workers', readable for the user who runs there"
         ) from None
     if len(content) > SIZE_MAX:
-        raise Failed(f"{name}={path}: more than {SIZE_MAX >> 20} MiB are no secret: name another file")
+        raise Failed(f"{name}={path}: larger than {SIZE_MAX >> 20} MiB, too large for a secret: name another file")
     try:
         text = content.decode().rstrip("\r\n")
     except UnicodeDecodeError:

@@ -8,7 +8,7 @@ package is installed; JKS stores cannot be read. Host names are checked unless t
 5802) the password is not sent, and the broker must prove that it knows it, too.
 
 Any of them may be given by reference, as `sasl.jaas.config.file` or `.env` (secret.py). Without a JAAS line,
-`sasl.username` and `sasl.password` say the same.
+`sasl.username` and `sasl.password` are used.
 
 A `Security` is a plain value that can be sent to other processes. Nothing secret is in its repr or in any message.
 Secrets that were given by reference are stored as the reference only, and read for each connection.
@@ -70,7 +70,7 @@ OPTIONS: Final = (
     "sasl.password",
 )
 ITERATIONS_MIN: Final = 4096  # RFC 7677; with fewer a broker could guess the password cheaply
-ITERATIONS_MAX: Final = 1 << 20  # about a second of work; more would only keep us busy
+ITERATIONS_MAX: Final = 1 << 20  # about a second of work; more would be a denial of service
 TO_PEM: Final = "keytool -importkeystore -srcstoretype JKS -deststoretype PKCS12, then openssl pkcs12 -nodes"
 
 
@@ -108,7 +108,7 @@ class Security:
         return self.protocol.startswith("SASL")
 
     def wrap(self, plain: socket.socket, host: str, name: str) -> socket.socket:
-        """The connection, encrypted if this security asks for it."""
+        """The connection, encrypted if the protocol requires it."""
         if not self.encrypted:
             return plain
         try:
@@ -154,7 +154,7 @@ class Security:
                 return answer.session_lifetime_ms
 
     def doubt(self) -> str:
-        """What to look at when a broker hangs up at once, or answers with something that is no answer."""
+        """A hint for when a broker closes the connection at once, or sends an invalid answer."""
         return "" if self.encrypted else "; if its listener wants TLS or a login, set security.protocol"
 
     def context(self) -> ssl.SSLContext:
@@ -185,7 +185,7 @@ class Security:
             raise Failed(f"{name}: {self.trust}: {error.strerror or error}") from None
 
     def load_key(self, context: ssl.SSLContext) -> None:
-        """The ssl module reads keys from files only: what is given as text lies in one for a moment."""
+        """The ssl module reads keys only from files, so a key given as text is put in a temporary file."""
         name = "ssl.keystore.location" if self.key_store else "ssl.keystore.key"
         password = self.key_password
         if self.key_store and self.key_store_type == "PKCS12":
@@ -215,10 +215,10 @@ PLAIN: Final = Security()
 
 
 def security(options: Mapping[str, str]) -> Security:
-    """What these options say, under the names of Kafka's Java clients; a plain connection if they say nothing."""
+    """Parse these options, named as in Kafka's Java clients; a plain connection if there are none."""
     if strange := sorted(name for name in options if base(name) not in OPTIONS):
         raise Failed(f"{strange[0]} is not supported; these are: {', '.join(OPTIONS)}")
-    if refers(options):  # looked up now to be checked, and again for each connection
+    if refers(options):  # resolved now to check them, and again for each connection
         checked = security(resolve(options))
         bare = replace(checked, trust_password="", key_store_password="", key="", key_password="", password="")  # nosec B106 # taken away
         return replace(bare, given=tuple(sorted(options.items())))
@@ -257,7 +257,7 @@ def security(options: Mapping[str, str]) -> Security:
 
 
 def store(options: Mapping[str, str], name: str) -> str:
-    """The type of a store; a file that is named for what it is needs no option."""
+    """The type of a store, from the option or from the file's extension."""
     location = options.get(f"{name}.location", "")
     kind = options.get(f"{name}.type", "").upper()
     if not kind:
@@ -276,14 +276,14 @@ def store(options: Mapping[str, str], name: str) -> str:
 
 
 def pem(text: str) -> str:
-    """PEM as Java's options allow it: on one line too, with blanks in the place of line ends."""
+    """PEM as Java's options allow it: also on one line, with spaces instead of line ends."""
     found = re.findall(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", text, re.DOTALL)
     if text and not found:
         raise Failed("a certificate or key in an option must be PEM: -----BEGIN …----- to -----END …-----")
     parts = []
     for kind, body in found:
         lines = body.split()
-        headers = "\n" + body.strip() if ":" in body else "\n" + "\n".join(lines)  # an encrypted key of the old kind
+        headers = "\n" + body.strip() if ":" in body else "\n" + "\n".join(lines)  # an encrypted key in the old format
         parts.append(f"-----BEGIN {kind}-----{headers}\n-----END {kind}-----\n")
     return "".join(parts)
 
@@ -308,7 +308,7 @@ def read_pkcs12(name: str, path: str, password: str) -> tuple[str, str]:
     except OSError as error:
         raise Failed(f"{name}: {path}: {error.strerror or error}") from None
     except ValueError:
-        raise Failed(f"{name}: {path}: no PKCS12 store, or its password is another one") from None
+        raise Failed(f"{name}: {path}: not a PKCS12 store, or the password is wrong") from None
     others = [one.certificate.public_bytes(Encoding.PEM).decode() for one in found.additional_certs]
     own = [found.cert.certificate.public_bytes(Encoding.PEM).decode()] if found.cert else []
     key = found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode() if found.key else ""
@@ -321,7 +321,7 @@ def login(options: Mapping[str, str], mechanism: str) -> tuple[str, str]:
     if not user and "sasl.password" not in options:
         return credentials(jaas, mechanism)
     if jaas:
-        raise Failed("sasl.jaas.config has user and password: leave out sasl.username and sasl.password, or it")
+        raise Failed("sasl.jaas.config has user and password: remove it, or remove sasl.username and sasl.password")
     if not user or not options.get("sasl.password"):
         raise Failed("sasl.username and sasl.password: give both, or sasl.jaas.config")
     return user, options["sasl.password"]
@@ -344,7 +344,7 @@ def credentials(jaas: str, mechanism: str) -> tuple[str, str]:
 
 
 def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
-    """The module and the options of a JAAS line; ValueError if it is none."""
+    """The module and the options of a JAAS line; ValueError if it is invalid."""
     words = re.findall(r'"((?:[^"\\]|\\.)*)"|([^\s=;"]+)|(=)|(;)', text)
     texts = [
         re.sub(r"\\(.)", r"\1", quoted) if quoted or not (bare or sign or end) else bare or sign or end
@@ -365,7 +365,7 @@ def plain_steps(own: Security) -> Generator[bytes, bytes, None]:
 
 
 def scram_steps(own: Security, what: str) -> Generator[bytes, bytes, None]:
-    """SCRAM (RFC 5802) without channel binding: what to send, given what came."""
+    """SCRAM (RFC 5802) without channel binding: yields what to send, receives the answers."""
     kind = SCRAM[own.mechanism]
     nonce = secrets.token_urlsafe(24)
     user = own.user.replace("=", "=3D").replace(",", "=2C")
@@ -378,11 +378,11 @@ def scram_steps(own: Security, what: str) -> Generator[bytes, bytes, None]:
     except (KeyError, ValueError):
         raise Failed(f"{what} answered with something other than a SCRAM challenge") from None
     if not said.get("r", "").startswith(nonce) or said["r"] == nonce:
-        raise Failed(f"{what} answered a SCRAM challenge that is not ours: somebody may stand between us")
+        raise Failed(f"{what} answered a SCRAM challenge that is not ours: a man in the middle is possible")
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         raise Failed(
             f"{what} asks for {iterations} rounds of SCRAM, expected {ITERATIONS_MIN} to {ITERATIONS_MAX}: "
-            "set the user's credentials anew"
+            "set the user's password again"
         )
     salted = hashlib.pbkdf2_hmac(kind, own.password.encode(), salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", kind)
@@ -393,4 +393,4 @@ def scram_steps(own: Security, what: str) -> Generator[bytes, bytes, None]:
     verdict = (yield f"{final},p={base64.b64encode(proof).decode()}".encode()).decode(errors="replace")
     expected = hmac.digest(hmac.digest(salted, b"Server Key", kind), message, kind)
     if not hmac.compare_digest(verdict.encode(), b"v=" + base64.b64encode(expected)):
-        raise Refused(what, ErrorCode.SASL_AUTHENTICATION_FAILED, ": it does not know the password itself")
+        raise Refused(what, ErrorCode.SASL_AUTHENTICATION_FAILED, ": the broker does not know the password")

@@ -1,4 +1,4 @@
-"""Delegation tokens: make, renew, end, list. `password` is what a client logs in with, beside the token's id."""
+"""Delegation tokens: create, renew, expire, list. A client logs in with the token's id and `password`."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Token(NamedTuple):
     renewers: tuple[str, ...]
     issued_ms: int
     expires_ms: int
-    ends_ms: int  # it cannot be renewed beyond
+    ends_ms: int  # it cannot be renewed beyond this time
 
 
 def create_token(
     cluster: Cluster, *, owner: str | None = None, renewers: Sequence[str] = (), lifetime_ms: int = -1
 ) -> Token:
-    """A new one, for the user who asks or for another. Without a lifetime: as long as the broker allows."""
+    """Create a token, for the current user or another. Without a lifetime: as long as the broker allows."""
     kind, name = split(owner) if owner else ("", "")
     request = CreateDelegationTokenRequest(
         owner_principal_type=kind or None,
@@ -66,7 +66,7 @@ def create_token(
 
 
 def renew_token(cluster: Cluster, password: str, period_ms: int = -1) -> int:
-    """When it expires now."""
+    """Renew a token; returns its new expiry time."""
     request = RenewDelegationTokenRequest(hmac=base64.b64decode(password), renew_period_ms=period_ms)
 
     def attempt() -> int:
@@ -78,7 +78,7 @@ def renew_token(cluster: Cluster, password: str, period_ms: int = -1) -> int:
 
 
 def expire_token(cluster: Cluster, password: str, period_ms: int = -1) -> int:
-    """End it after so long; now, if that is negative."""
+    """Expire a token after this period; now if it is negative. Returns its expiry time."""
     request = ExpireDelegationTokenRequest(hmac=base64.b64decode(password), expiry_time_period_ms=period_ms)
 
     def attempt() -> int:
@@ -90,7 +90,7 @@ def expire_token(cluster: Cluster, password: str, period_ms: int = -1) -> int:
 
 
 def list_tokens(cluster: Cluster, owners: Sequence[str] | None = None) -> list[Token]:
-    """Those that one may see: of these owners, or of all."""
+    """The tokens that the current user may see: of these owners, or of all."""
     wanted = None
     if owners is not None:
         wanted = [

@@ -1,7 +1,7 @@
 """Transactions of producers, step by step: identify, enlist partitions, write, end. The steps may be done by different
 processes: an `Identity` is a plain value.
 
-    identity = identify(cluster, "orders-1", timeout_ms=60_000)      # fences whoever had this id before
+    identity = identify(cluster, "orders-1", timeout_ms=60_000)      # fences the previous producer of this id
     enlist(cluster, identity, [where])
     Sender(cluster, identity=identity) ...                           # flush() before the end
     identity = end(cluster, identity, commit=True)
@@ -49,7 +49,7 @@ INIT: Final = 22
 END: Final = 26
 TWO_PHASE_SINCE: Final = 6  # version of InitProducerId
 OWN_ADD_UNTIL: Final = 3  # AddPartitionsToTxn; later versions are between brokers
-OLD_END_UNTIL: Final = 4  # EndTxn; a later one speaks the newer protocol
+OLD_END_UNTIL: Final = 4  # EndTxn; later versions use the newer protocol
 OLD_COMMIT_UNTIL: Final = 4  # and TxnOffsetCommit
 FEATURE: Final = "transaction.version"
 NEWER: Final = 2
@@ -58,7 +58,7 @@ ONGOING: Final = "Ongoing"
 
 @dataclass(frozen=True)
 class Identity:
-    """The identity of a producer: what the broker fences, and recognises batches by."""
+    """The identity of a producer, by which the broker fences it and recognises its batches."""
 
     transactional_id: str | None
     producer_id: int
@@ -126,7 +126,7 @@ NOT_ATTEMPTED: Final = ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
 def end(cluster: Cluster, identity: Identity, *, commit: bool) -> Identity:
-    """Commit or abort. Succeeds if it has already ended in the same way; Refused if in the other way, or fenced."""
+    """Commit or abort. Succeeds if it already ended the same way; Refused if it ended the other way, or is fenced."""
     name = require_id(identity)
     request = EndTxnRequest(
         transactional_id=name, producer_id=identity.producer_id, producer_epoch=identity.epoch, committed=commit

@@ -1,4 +1,4 @@
-"""Users who log in by SCRAM: list, set a password, remove. A password never leaves this process."""
+"""Users that log in with SCRAM: list, set a password, remove. A password never leaves this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ottla.client.cluster import Cluster
 
-# The numbers that requests have for mechanisms, and the hash of each.
+# The number of each mechanism in requests, and its hash.
 MECHANISMS: Final = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
 NAMES: Final = {number: name for name, (number, _) in MECHANISMS.items()}
 ITERATIONS: Final = 8192
@@ -50,7 +50,7 @@ def list_users(cluster: Cluster) -> dict[str, dict[str, int]]:
 def set_password(
     cluster: Cluster, user: str, password: str, *, mechanisms: Iterable[str] = MECHANISMS, iterations: int = ITERATIONS
 ) -> None:
-    """Make a user, or give one another password, for these mechanisms."""
+    """Create a user or change its password, for these mechanisms."""
     upsertions = []
     for mechanism in mechanisms:
         number, digest = MECHANISMS[mechanism]

@@ -1,10 +1,10 @@
-"""The console: a web page that watches a cluster, and changes it where it is allowed to.
+"""The console: a web page that shows a cluster, and changes it if allowed.
 
-    watch       gathers a `Snapshot` of the cluster every few seconds through the Kafka protocol; no web code
-    history     lag, rates and sizes of seven days, and the audit list, in one SQLite file
-    actions     everything that changes the cluster; each is written to the audit list
+    watch       collects a `Snapshot` of the cluster every few seconds over the Kafka protocol; no web code
+    history     seven days of lag, rates and sizes, and the audit log, in one SQLite file
+    actions     everything that changes the cluster; each change is written to the audit log
     messages    reading, filtering, decoding and writing records
-    web         the pages, which render snapshots and nothing else, and the guard in front of them
+    web         the pages, which only render snapshots, and the guard in front of them
 
-Its own process: `ottla console`, or a child of `ottla serve --console`. NiceGUI is imported by `web` alone.
+It runs in its own process: `ottla console`, or a child of `ottla serve --console`. Only `web` imports NiceGUI.
 """

@@ -1,6 +1,6 @@
-"""Everything that changes the cluster. Each is refused unless allowed, and stands in the audit list, done or not.
+"""Everything that changes the cluster. Fails unless changes are allowed; every attempt is in the audit log.
 
-Blocking: pages call these in threads. Each takes `who` asked for it first.
+The calls block, so pages run them in threads. The first argument, `who`, is the user.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 10.0
 TIMEOUT_MS: Final = 15_000
-SETTLE_S: Final = 5.0  # after which a move that began is seen
+SETTLE_S: Final = 5.0  # a started move is visible after this time
 VALUE_MAX: Final = 1 << 20
 EVERY_RULE: Final = Rule(ResourceType.ANY, None, Pattern.ANY, None, None, Operation.ANY, Permission.ANY)
 
@@ -73,16 +73,16 @@ class Actions:
         self._security = security
         self._history = history
         self._changed = changed
-        self._throttled: set[str] = set()  # topics whose moves were throttled from here
+        self._throttled: set[str] = set()  # topics whose moves this console throttles
         self._throttled_at = 0.0
 
     def cluster(self) -> Cluster:
         return Cluster(self._bootstrap, security=self._security, client_id="ottla-console", timeout_s=TIMEOUT_S)
 
     def _do(self, who: str, what: str, target: str, work: Callable[[Cluster], T]) -> T:
-        """Refuse, or do it and write down how it went."""
+        """Fail if changes are not allowed; else do the work and log the result."""
         if not self.allowed:
-            raise Failed("this console only reads: start it with --allow-changes to change things from it")
+            raise Failed("this console is read-only: start it with --allow-changes to allow changes")
         try:
             with self.cluster() as cluster:
                 result = work(cluster)
@@ -139,7 +139,7 @@ class Actions:
     # ------------------------------------------------------------------ options
 
     def options(self, kind: int, name: str) -> list[DescribeConfigsResourceResult]:
-        """Every option of a topic or a broker, with where its value comes from. Reads only."""
+        """Every option of a topic or a broker, with the source of its value. Read-only."""
         resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
         request = DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
         with self.cluster() as cluster:
@@ -149,7 +149,7 @@ class Actions:
         return found.configs
 
     def set_option(self, who: str, kind: int, name: str, option: str, value: str | None) -> None:
-        """Set an option, or with None let it have its default again."""
+        """Set an option; None resets it to its default."""
         what = "topic" if kind == TOPIC else "broker"
         told = f"{what} {name}: {option}" + ("" if value is None else f"={value}")
         self._do(
@@ -162,7 +162,7 @@ class Actions:
     # ------------------------------------------------------------------ leaders and copies
 
     def elect(self, who: str, wheres: Iterable[TopicPartition] | None, *, unclean: bool = False) -> int:
-        """Elect leaders for these partitions, or for all; how many were elected."""
+        """Elect leaders for these partitions, or for all; returns how many were elected."""
         kind = Election.UNCLEAN if unclean else Election.PREFERRED
         places = None if wheres is None else list(wheres)
         told = "all partitions" if places is None else ", ".join(f"{name}-{index}" for name, index in places)
@@ -178,7 +178,7 @@ class Actions:
     def reassign(
         self, who: str, plan: Mapping[TopicPartition, tuple[int, ...] | None], throttle: int | None = None
     ) -> None:
-        """Move copies as the plan says; None in the place of brokers cancels. `throttle` is bytes a second."""
+        """Reassign replicas by the plan; None instead of brokers cancels. `throttle` is bytes per second."""
         cancels = all(replicas is None for replicas in plan.values())
         listed = ", ".join(
             f"{where.topic}-{where.partition}→{list(to) if to else 'as before'}" for where, to in plan.items()
@@ -198,17 +198,17 @@ class Actions:
         self._do(who, "cancel reassignment" if cancels else "reassign", shorten(listed) + more_told, work)
 
     def release(self, who: str, topics: Iterable[str]) -> None:
-        """Take the throttle off all brokers and these topics again."""
+        """Remove the throttle from all brokers and these topics."""
         names = sorted(topics)
         self._do(who, "remove throttle", ", ".join(names), lambda cluster: lift_throttle(cluster, names))
 
     def note_moves(self, count: int, sure: bool) -> None:
-        """Called after each look at the cluster: when no move is left, the throttle that was set for them goes."""
+        """Called after each round: removes the throttle when no move is left."""
         settled = time.monotonic() - self._throttled_at > SETTLE_S
         if not self._throttled or count or not sure or not settled:
             return
         topics, self._throttled_at = set(self._throttled), time.monotonic()
-        with contextlib.suppress(Failed):  # the audit list has it; tried again after a while
+        with contextlib.suppress(Failed):  # it is in the audit log; retried later
             self.release("console", topics)
             self._throttled -= topics
 
@@ -217,7 +217,7 @@ class Actions:
     def targets(
         self, group: str, places: Mapping[TopicPartition, int | None], way: str, amount: int
     ) -> dict[TopicPartition, int]:
-        """Where a reset would put a group: a preview. Ways: earliest, latest, time (ms), offset, shift. Reads only."""
+        """Preview of a reset: the new offsets. Ways: earliest, latest, time (ms), offset, shift. Read-only."""
         with self.cluster() as cluster:
             starts, ends = earliest(cluster, places), latest(cluster, places)
             if way == "time":
@@ -242,15 +242,15 @@ class Actions:
     # ------------------------------------------------------------------ users, rules and quotas
 
     def users(self) -> list[tuple[str, dict[str, int]]]:
-        """Who can log in by SCRAM: mechanisms, with their iterations. Reads only."""
+        """SCRAM users: their mechanisms, with iterations. Read-only."""
         with self.cluster() as cluster:
             return list(list_users(cluster).items())
 
     def set_password(self, who: str, name: str, password: str, mechanisms: Iterable[str]) -> None:
-        """Make a user, or change a password, which stands in no list."""
+        """Create a user or change a password. The password is not logged."""
         chosen = list(mechanisms)
         if not name or not password or not chosen:
-            raise Failed("a user needs a name, a password and a way to log in")
+            raise Failed("a user needs a name, a password and a mechanism")
         self._do(
             who,
             "set password",
@@ -262,7 +262,7 @@ class Actions:
         self._do(who, "remove user", name, lambda cluster: remove_user(cluster, name, mechanisms))
 
     def rules(self) -> list[Rule]:
-        """All access control lists. Reads only."""
+        """All access control rules. Read-only."""
         with self.cluster() as cluster:
             return list_rules(cluster, EVERY_RULE)
 
@@ -273,7 +273,7 @@ class Actions:
         self._do(who, "remove rule", describe_rule(rule), lambda cluster: remove_rules(cluster, [rule]))
 
     def quotas(self) -> list[Quota]:
-        """How much users, client ids and addresses may use. Reads only."""
+        """All quotas of users, client ids and addresses. Read-only."""
         with self.cluster() as cluster:
             return list_quotas(cluster)
 
@@ -293,9 +293,9 @@ class Actions:
     def produce(
         self, who: str, topic: str, partition: int | None, key: bytes | None, value: bytes | None, headers: Headers
     ) -> TopicPartition:
-        """Write one record; without a partition, as Kafka's clients choose it by the key."""
+        """Write one record. Without a partition, choose it by the key like Kafka's clients."""
         if len(key or b"") + len(value or b"") > VALUE_MAX:
-            raise Failed("the record is larger than 1 MiB: use `ottla produce` for such")
+            raise Failed("the record is larger than 1 MiB: use `ottla produce` instead")
 
         def work(cluster: Cluster) -> TopicPartition:
             count = cluster.topic(topic).partitions
@@ -313,7 +313,7 @@ class Actions:
         return self._do(who, "produce a record", topic, work)
 
     def abort(self, who: str, name: str) -> None:
-        """Abort what a transactional id has open, as its next producer would: the one that runs now is locked out."""
+        """Abort the open transaction of a transactional id, as its next producer would: fences the current one."""
         self._do(who, "abort transaction", name, lambda cluster: fence(cluster, name))
 
 

@@ -1,4 +1,4 @@
-"""The console as a child process of whoever starts it, such as `ottla serve --console`; it ends with its parent."""
+"""Run the console as a child process, for example for `ottla serve --console`; it ends with its parent."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class Beside:
-    """Started at once, announced when it is ready; `stop` ends it. Its lines go where the parent's go."""
+    """Starts the console at once; it prints its address when ready. It shares the parent's output."""
 
     def __init__(self, bootstrap: str, arguments: Sequence[str] = (), *, quiet: bool = False) -> None:
         command = [sys.executable, "-m", "ottla", "console", "--bootstrap", bootstrap, "--until-eof", *arguments]
-        # It ends when the pipe does: however the parent ends, nobody has to tell it.
+        # The child exits when this pipe closes, however the parent ends.
         reading, self._writing = os.pipe()
         out = subprocess.DEVNULL if quiet else None
         self._process = subprocess.Popen(command, stdin=reading, stdout=out)

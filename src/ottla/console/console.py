@@ -1,4 +1,4 @@
-"""The console as one object: what it watches, what it keeps, what it may do. Pages get it and nothing else."""
+"""The console as one object: watch, history and actions. Pages get only this object."""
 
 from __future__ import annotations
 

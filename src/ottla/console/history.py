@@ -1,16 +1,16 @@
-"""Seven days of lag, rates and sizes, and the audit list, in one SQLite file that survives a restart.
+"""Seven days of lag, rates and sizes, and the audit log, in one SQLite file that survives a restart.
 
-    names     cluster, kind (cluster, topic, group) and name; a topic's name carries its id, so that one that is created
-              again starts from nothing
+    names     cluster, kind (cluster, topic, group) and name; a topic's name includes its id, so a recreated topic
+              starts empty
     samples   name, second, three values
-                  cluster   records a second, lag of all groups, bytes
-                  topic     records a second, records, bytes
-                  group     lag in records, lag in seconds, records a second
-    audit     when, who, what, on what, how it went
+                  cluster   records per second, lag of all groups, bytes
+                  topic     records per second, records, bytes
+                  group     lag in records, lag in seconds, records per second
+    audit     time, user, action, target, result
 
-A sample every ten seconds, or less often where there is much to sample; after an hour one a minute is kept, after a day
-one in ten minutes, after seven days none. With more than `ROWS_MAX` rows the oldest go early. A file that is damaged
-is set aside, and one that cannot be written costs the history and nothing else.
+Samples are taken every ten seconds, or less often in a large cluster. After an hour one per minute is kept, after a day
+one per ten minutes, after seven days none. Above `ROWS_MAX` rows the oldest are deleted early. A damaged file is
+renamed. If the file cannot be written, the console runs without history.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ log = logging.getLogger("ottla.console")
 
 EVERY_S: Final = 10
 KEEP_S: Final = 7 * 86_400
-STEPS: Final = ((3_600, 60), (86_400, 600))  # older than this: one in so many seconds
+STEPS: Final = ((3_600, 60), (86_400, 600))  # age in seconds, seconds between samples
 THIN_EVERY_S: Final = 300
 ROWS_MAX: Final = 3_000_000
-NAMES_A_SECOND: Final = 200  # so many samples a second at most
-POINTS_MAX: Final = 400  # of one plot
+NAMES_A_SECOND: Final = 200  # maximum samples per second
+POINTS_MAX: Final = 400  # per plot
 AUDIT_MAX: Final = 10_000
 MEMORY: Final = ":memory:"
 
@@ -57,7 +57,7 @@ class Point(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Of the audit list."""
+    """One entry of the audit log."""
 
     at: int
     who: str
@@ -80,9 +80,9 @@ class History:
         self._base = open_base(path)
 
     def note(self, snapshot: Snapshot, now: float | None = None) -> None:
-        """Keep a sample of this snapshot, if it is time for one; written in the background.
+        """Store a sample of this snapshot if one is due; written in the background.
 
-        The first snapshot has no rates yet, and would be drawn as a time when nothing flowed.
+        The first snapshot has no rates yet, and would look like a time without traffic.
         """
         second = int(time.time() if now is None else now)
         every = max(EVERY_S, (len(snapshot.topics) + len(snapshot.groups)) // NAMES_A_SECOND)
@@ -94,12 +94,12 @@ class History:
         ):
             return
         if self._work is not None and not self._work.done():
-            return  # the disk is slow: a sample less
+            return  # the disk is slow: skip this sample
         self._sampled = second
         self._work = self._pool.submit(self._write, snapshot, second)
 
     def wait(self) -> None:
-        """Until what was noted is written."""
+        """Wait until all samples are written."""
         if self._work is not None:
             self._work.result()
 
@@ -117,7 +117,7 @@ class History:
             self.problem = None
         except sqlite3.Error as error:
             if self.problem is None:
-                log.warning("the history in %s is not written: %s", self.path, error)
+                log.warning("cannot write the history in %s: %s", self.path, error)
             self.problem = str(error)
             self._names.clear()
 
@@ -150,7 +150,7 @@ class History:
         execute("DELETE FROM audit WHERE id <= (SELECT max(id) FROM audit) - ?", (AUDIT_MAX,))
 
     def points(self, cluster: str, kind: str, name: str, since_s: int, now: float | None = None) -> list[Point]:
-        """The samples of the last so many seconds, at most `POINTS_MAX`: the last of each stretch of time."""
+        """The samples of the last `since_s` seconds: the last of each interval, at most `POINTS_MAX`."""
         second = int(time.time() if now is None else now)
         stretch = max(1, since_s // POINTS_MAX)
         query = (
@@ -165,13 +165,13 @@ class History:
         return [Point(*row) for row in found]
 
     def record(self, who: str, what: str, target: str, result: str, *, ok: bool) -> None:
-        """Add to the audit list. A list that cannot be written is a failure: nothing may be changed unseen."""
+        """Add to the audit log. Raises if it cannot be written: no change may go unlogged."""
         row = (int(time.time()), who, what, target, result, int(ok))
         with self._lock, self._base:
             self._base.execute("INSERT INTO audit (at, who, what, target, result, ok) VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def audit(self, count: int = AUDIT_MAX) -> list[Entry]:
-        """The newest first."""
+        """Newest first."""
         query = "SELECT at, who, what, target, result, ok FROM audit ORDER BY id DESC LIMIT ?"
         with self._lock:
             found = self._base.execute(query, (count,)).fetchall()
@@ -193,15 +193,15 @@ def list_samples(snapshot: Snapshot) -> Iterable[tuple[str, str, tuple[float, fl
 
 
 def open_base(path: str) -> sqlite3.Connection:
-    """The file, or a new one where it is damaged; memory where there can be none."""
+    """Open the file; start a new one if it is damaged, and use memory if it cannot be written."""
     try:
         return prepare_base(path)
     except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):  # no rights, no space, no folder
+        if isinstance(error, sqlite3.OperationalError):  # no permission, no space, no folder
             log.warning("%s cannot be written (%s): the history is kept in memory only", path, error)
             return prepare_base(MEMORY)
         aside = Path(f"{path}.damaged")
-        log.warning("%s is damaged (%s): it is set aside as %s", path, error, aside)
+        log.warning("%s is damaged (%s): renamed to %s", path, error, aside)
         with contextlib.suppress(OSError):
             Path(path).replace(aside)
         for more in ("-wal", "-shm"):

@@ -1,4 +1,4 @@
-"""`ottla console` as a process: the port taken, the cluster watched, the pages served, until a signal."""
+"""The process of `ottla console`: binds the port, watches the cluster and serves the pages until a signal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ottla.console.console import Options
 
 
-SWITCH_S: Final = 0.001  # pages do not wait long for the threads that watch the cluster
+SWITCH_S: Final = 0.001  # so that pages wait less for the watching threads
 
 
 def serve(options: Options, *, until_eof: bool = False) -> int:
@@ -56,14 +56,14 @@ def serve(options: Options, *, until_eof: bool = False) -> int:
 
 
 def check(options: Options) -> None:
-    """Refuse what would let anybody in."""
+    """Reject options that would let anybody in."""
     if not loopback(options.host) and not options.token and not options.user:
         raise Failed(
-            f"--listen {options.host}: whoever reaches that address could use the console. "
+            f"--listen {options.host}: anyone who can reach this address could use the console. "
             "Give --token-file, or --user and --password-file; or listen on 127.0.0.1"
         )
     if (options.user is None) != (options.password is None):
-        raise Failed("--user and --password-file belong together")
+        raise Failed("--user and --password-file must be given together")
 
 
 def loopback(host: str) -> bool:
@@ -94,7 +94,7 @@ def address(options: Options, port: int) -> str:
 
 
 def announce(options: Options, port: int) -> None:
-    may = "may change things" if options.allow_changes else "only reads; --allow-changes to change things from it"
+    may = "changes allowed" if options.allow_changes else "read-only; --allow-changes allows changes"
     print(f"Ottla console: {address(options, port)}  (watches {options.bootstrap}; {may})", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""The tree of a cluster's znodes, read only: names and data, bounded. Kazoo works in threads of its own."""
+"""Read a cluster's znodes: names and data, with size limits. Kazoo runs its own threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.client.failure import Failed
 TIMEOUT_S: Final = 5.0
 CHILDREN_MAX: Final = 500
 DATA_MAX: Final = 1 << 16
-SECRET: Final = ("/config/users", "/delegation_token")  # hashes of passwords and keys of tokens are not shown
+SECRET: Final = ("/config/users", "/delegation_token")  # password hashes and token keys are hidden
 
 
 class Node(NamedTuple):
@@ -30,7 +30,7 @@ class Tree:
         self._lock = threading.Lock()
 
     def node(self, path: str) -> Node:
-        """In a thread: it waits for ZooKeeper."""
+        """Blocks on ZooKeeper; call it in a thread."""
         from kazoo.exceptions import KazooException, NoNodeError
         from kazoo.handlers.threading import KazooTimeoutError
 

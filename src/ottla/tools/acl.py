@@ -1,4 +1,4 @@
-"""`ottla acl`: who may do what with topics, groups, transactions and the cluster."""
+"""`ottla acl`: access rules for topics, groups, transactions, tokens and the cluster."""
 
 from enum import Enum
 from typing import Annotated
@@ -11,7 +11,7 @@ from ottla.tools.output import document, say, table
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Json, Properties, wire
 from ottla.wire.access import Operation, Pattern, Permission, ResourceType
 
-app = typer.Typer(no_args_is_help=True, help="Access control lists: who may do what.")
+app = typer.Typer(no_args_is_help=True, help="List, add and remove access control rules (ACLs).")
 
 
 def spell(value: Enum) -> str:
@@ -23,10 +23,10 @@ OPERATIONS = {spell(one): one for one in Operation if one not in (Operation.UNKN
 Topics = Annotated[list[str], typer.Option("--topic", "-t", help="A topic, or * for every topic; repeatable")]
 Groups = Annotated[list[str], typer.Option("--group", "-g", help="A consumer group, or *; repeatable")]
 Transactions = Annotated[list[str], typer.Option("--transactional-id", help="A transactional id, or *; repeatable")]
-Users = Annotated[list[str], typer.Option("--user", help="A user whose tokens others may make or see; repeatable")]
-Tokens = Annotated[list[str], typer.Option("--delegation-token", help="The id of a token, or *; repeatable")]
+Users = Annotated[list[str], typer.Option("--user", help="A user for whom others may create or see tokens; repeatable")]
+Tokens = Annotated[list[str], typer.Option("--delegation-token", help="A delegation token id, or *; repeatable")]
 OfCluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself")]
-Prefixed = Annotated[bool, typer.Option("--prefixed", help="The names are beginnings of names")]
+Prefixed = Annotated[bool, typer.Option("--prefixed", help="Match all names that begin with the given ones")]
 Operations = Annotated[
     list[str], typer.Option("--operation", "-o", metavar="OPERATION", help=f"{', '.join(OPERATIONS)}; repeatable")
 ]
@@ -41,12 +41,14 @@ def list_command(
     user: Users = [],  # noqa: B006
     delegation_token: Tokens = [],  # noqa: B006
     cluster: OfCluster = False,
-    principal: Annotated[str | None, typer.Option("--principal", help="Only rules for this user")] = None,
+    principal: Annotated[
+        str | None, typer.Option("--principal", help="Only rules of this principal, such as User:alice")
+    ] = None,
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Show the rules; with a name, those that hold for it."""
+    """List the rules; with a resource, only those that apply to it."""
     resources = choose_resources(topic, group, transactional_id, user, delegation_token, cluster)
     wanted = [
         Rule(kind, name, Pattern.MATCH if name else Pattern.ANY, principal, None, Operation.ANY, Permission.ANY)
@@ -65,8 +67,8 @@ def list_command(
 
 @app.command()
 def add(
-    allow: Annotated[list[str], typer.Option("--allow", help="Who may, such as User:alice; repeatable")] = [],  # noqa: B006
-    deny: Annotated[list[str], typer.Option("--deny", help="Who may not; this wins; repeatable")] = [],  # noqa: B006
+    allow: Annotated[list[str], typer.Option("--allow", help="Allow this user, such as User:alice; repeatable")] = [],  # noqa: B006
+    deny: Annotated[list[str], typer.Option("--deny", help="Deny this user; overrides allow rules; repeatable")] = [],  # noqa: B006
     topic: Topics = [],  # noqa: B006
     group: Groups = [],  # noqa: B006
     transactional_id: Transactions = [],  # noqa: B006
@@ -79,7 +81,7 @@ def add(
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Add rules: each of these users, operations and hosts, on each of these resources."""
+    """Add one rule for each combination of the given users, operations, hosts and resources."""
     rules = combine(
         allow,
         deny,
@@ -97,8 +99,8 @@ def add(
 
 @app.command()
 def remove(
-    allow: Annotated[list[str], typer.Option("--allow", help="Who was allowed; repeatable")] = [],  # noqa: B006
-    deny: Annotated[list[str], typer.Option("--deny", help="Who was denied; repeatable")] = [],  # noqa: B006
+    allow: Annotated[list[str], typer.Option("--allow", help="Remove allow rules of this user; repeatable")] = [],  # noqa: B006
+    deny: Annotated[list[str], typer.Option("--deny", help="Remove deny rules of this user; repeatable")] = [],  # noqa: B006
     topic: Topics = [],  # noqa: B006
     group: Groups = [],  # noqa: B006
     transactional_id: Transactions = [],  # noqa: B006
@@ -111,7 +113,7 @@ def remove(
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Remove rules; without --operation those for every operation, without --host from every host."""
+    """Remove rules. Without --operation, of any operation; without --host, of any host."""
     rules = combine(
         allow,
         deny,
@@ -158,7 +160,7 @@ def combine(
         raise typer.BadParameter("give --allow or --deny")
     known = {**OPERATIONS, spell(Operation.ANY): Operation.ANY}
     if unknown := [one for one in operations if one not in known]:
-        raise typer.BadParameter(f"there is no operation {unknown[0]!r}: {', '.join(OPERATIONS)}")
+        raise typer.BadParameter(f"unknown operation {unknown[0]!r}; expected one of {', '.join(OPERATIONS)}")
     users = [*((one, Permission.ALLOW) for one in allow), *((one, Permission.DENY) for one in deny)]
     return [
         Rule(

@@ -1,4 +1,4 @@
-"""The `ottla` command as a tree: one branch per noun. `serve` is shown here and lives in `ottla.serve`."""
+"""The `ottla` command tree: one group of commands per noun. `serve` is listed here; its code is in `ottla.serve`."""
 
 import sys
 from pathlib import Path
@@ -53,7 +53,7 @@ def main(
         bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and exit")
     ] = False,
 ) -> None:
-    """Ottla: Kafka in Python. Works against Ottla and Apache Kafka alike."""
+    """Ottla: Kafka in Python. The commands work with Ottla and Apache Kafka clusters."""
 
 
 app.add_typer(topics.app, name="topics")
@@ -85,7 +85,7 @@ app.add_typer(pipeline.app, name="pipeline")
     cls=ServeCommand, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False
 )
 def serve(context: typer.Context) -> None:
-    """Run a broker: `ottla serve --help`."""
+    """Run a broker; see `ottla serve --help`."""
     from ottla.serve import serve
 
     raise typer.Exit(serve(context.args))
@@ -93,12 +93,12 @@ def serve(context: typer.Context) -> None:
 
 @app.command()
 def dump(
-    paths: Annotated[list[Path], typer.Argument(help="Segment or index files, or folders of a partition")],
-    records: Annotated[bool, typer.Option("--records", "-r", help="Also the records inside the batches")] = False,
+    paths: Annotated[list[Path], typer.Argument(help="Segment files, index files, or folders")],
+    records: Annotated[bool, typer.Option("--records", "-r", help="Also print the records of each batch")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Check CRCs, offsets and indexes against the log")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a line")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line")] = False,
 ) -> None:
-    """Show what is in the files of a log; no broker is needed."""
+    """Print the contents of log files: segments, indexes, snapshots, checkpoints. Needs no broker."""
     from ottla.tools.dump import dump as show
 
     code = 0

@@ -1,4 +1,4 @@
-"""`ottla brokers`: who is in the cluster, what each leads and holds, and how full its disks are."""
+"""`ottla brokers`: list the brokers, their numbers of leaders and replicas, and their disk usage."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from ottla.size import format_size
 from ottla.tools.output import document, say, table
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Json, Properties, wire
 
-app = typer.Typer(help="List the brokers and their log folders. Without a command: `list`.")
+app = typer.Typer(help="List the brokers and their log folders. Without a subcommand, runs `list`.")
 
 
 @app.callback(invoke_without_command=True)
@@ -23,7 +23,7 @@ def brokers(
     if context.invoked_subcommand is None:
         list_brokers(json, bootstrap, properties)
     elif json or properties or bootstrap != BOOTSTRAP:
-        raise typer.BadParameter(f"options of `{context.invoked_subcommand}` stand after it")
+        raise typer.BadParameter(f"put the options after `{context.invoked_subcommand}`")
 
 
 @app.command("list")
@@ -32,7 +32,7 @@ def list_brokers(
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006 - Typer reads the default and hands out a new list
 ) -> None:
-    """List the brokers with the partitions that each leads and holds."""
+    """List the brokers, and of how many partitions each is leader or replica."""
     with wire(bootstrap, properties) as cluster:
         layout = read_layout(cluster)
         identity = cluster.id
@@ -62,7 +62,7 @@ def folders(
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Show the log folders of every broker: replicas, bytes, and the room that is left."""
+    """Show the log folders of every broker: replicas, size and free space."""
     with wire(bootstrap, properties) as cluster:
         found = read_folders(cluster)
     rows: list[dict[str, Any]] = [

@@ -1,4 +1,4 @@
-"""`ottla cluster`: what there is, several brokers on this machine, and a node that becomes a member."""
+"""`ottla cluster`: show the cluster, run several brokers on this machine, make a standalone broker a member."""
 
 import os
 import signal
@@ -20,29 +20,30 @@ from ottla.tools.output import document, format_cell, table
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Json, Properties, wire
 
 app = typer.Typer(
-    no_args_is_help=True, help="Show the cluster, run several brokers on this machine, or make a node a member."
+    no_args_is_help=True,
+    help="Show the cluster, run several brokers on this machine, or make a standalone broker a cluster member.",
 )
 
 CONNECT_MS_MAX = 10_000
-AS_SERVED = {"group.initial.rebalance.delay.ms": 3000}  # as `ottla serve` and Kafka have it, not as tests do
-WATCH_S = 0.5  # how often to look whether all are still there
+AS_SERVED = {"group.initial.rebalance.delay.ms": 3000}  # the default of `ottla serve` and Kafka, not of tests
+WATCH_S = 0.5  # how often to check that all brokers still run
 
 
 @app.command()
 def up(
-    brokers: Annotated[int, typer.Option(min=1, max=100, help="How many")] = 3,
-    data: Annotated[Path | None, typer.Option(help="Keep the data here (default: nothing is kept)")] = None,
-    port: Annotated[int, typer.Option(help="Of the first broker; the others follow")] = 9092,
+    brokers: Annotated[int, typer.Option(min=1, max=100, help="Number of brokers")] = 3,
+    data: Annotated[Path | None, typer.Option(help="Keep the data in this folder (default: nothing is kept)")] = None,
+    port: Annotated[int, typer.Option(help="Port of the first broker; the others use the next ones")] = 9092,
     host: Annotated[str, typer.Option(help="Listen on this address")] = "127.0.0.1",
     zookeeper: Annotated[
-        str | None, typer.Option(help="Join the cluster of this ZooKeeper (default: start one, at port + 100)")
+        str | None, typer.Option(help="Join the cluster of this ZooKeeper (default: start one on port + 100)")
     ] = None,
-    first: Annotated[int, typer.Option(help="The number of the first broker; the others follow", min=0)] = 1,
-    set: Annotated[list[str] | None, typer.Option("--set", help="name=value, for every broker")] = None,
+    first: Annotated[int, typer.Option(help="Id of the first broker; the others count up from it", min=0)] = 1,
+    set: Annotated[list[str] | None, typer.Option("--set", help="Broker option for all brokers: name=value")] = None,
 ) -> None:
-    """Start ZooKeeper and brokers, show where they are, and run until Ctrl-C.
+    """Start ZooKeeper and brokers, print their addresses, and run until Ctrl-C.
 
-    All brokers of one machine are one rack, so that copies of a partition are on different machines if there are any.
+    All brokers of one machine form one rack. So replicas are placed on different machines if the cluster has several.
     """
     from ottla.config import ConfigError, parse_settings
     from ottla.testing.cluster import internal_topics
@@ -98,7 +99,7 @@ def start_zookeeper(stack: ExitStack, folder: Path, port: int) -> str:
 
 
 class Signals:
-    """SIGTERM, SIGINT and SIGHUP (a closed terminal) set the event, while inside. A second one ends at once."""
+    """While active, SIGTERM, SIGINT and SIGHUP (closed terminal) set the event. A second signal exits at once."""
 
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
@@ -114,7 +115,7 @@ class Signals:
 
     def _heed(self, number: int, frame: FrameType | None) -> None:
         if self._stop.is_set():
-            os._exit(1)  # the brokers and ZooKeeper see the end of their pipes
+            os._exit(1)  # the brokers and ZooKeeper stop when their pipes close
         self._stop.set()
 
 
@@ -135,15 +136,15 @@ def show(members: list[BrokerProcess], where: str, data: Path | None, seconds: f
 
 
 def watch(members: list[BrokerProcess], stop: threading.Event) -> None:
-    """Wait until told to stop; say which brokers end before. With the last of them it is over."""
+    """Wait for `stop`, and report brokers that exit before. Fails when all have exited."""
     running = list(members)
     while running and not stop.wait(WATCH_S):
         for member in [member for member in running if not member.running]:
             running.remove(member)
-            last = (member.log.strip().splitlines() or ["it said nothing"])[-1]
-            print(f"ottla cluster: broker {member.node_id} has ended: {last}", file=sys.stderr, flush=True)
+            last = (member.log.strip().splitlines() or ["no output"])[-1]
+            print(f"ottla cluster: broker {member.node_id} has exited: {last}", file=sys.stderr, flush=True)
     if not running:
-        raise Failed("every broker has ended")
+        raise Failed("all brokers have exited")
 
 
 def at_once(work: list[Callable[[], object]]) -> None:
@@ -160,7 +161,7 @@ def info(
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006 - Typer reads the default and hands out a new list
 ) -> None:
-    """Show the cluster in a few lines: its id, its brokers, and partitions that lack a leader or a copy."""
+    """Show the cluster's id and brokers, and how many partitions are without leader or under-replicated."""
     from ottla.client.layout import read_layout
 
     with wire(bootstrap, properties) as cluster:
@@ -183,13 +184,13 @@ def info(
 
 @app.command()
 def join(
-    zookeeper: Annotated[str, typer.Option(help="host:port[,...][/path] of a ZooKeeper that keeps no cluster yet")],
-    data: Annotated[Path, typer.Option(help="The folder of a broker that ran alone and is stopped")],
+    zookeeper: Annotated[str, typer.Option(help="A ZooKeeper that holds no cluster yet: host:port,.../path")],
+    data: Annotated[Path, typer.Option(help="Data folder of the standalone broker, which must be stopped")],
     credentials: Annotated[str | None, typer.Option(help="user:password for ZooKeeper")] = None,
 ) -> None:
-    """Make a broker that ran alone the first member of a cluster. Start it with --zookeeper from then on.
+    """Make a standalone broker the first member of a cluster. From then on, start it with --zookeeper.
 
-    Its topics, options and producer ids are written to ZooKeeper; its logs stay where they are.
+    Its topics, options and producer ids are written to ZooKeeper; its logs stay in place.
     """
     import asyncio
 
@@ -213,7 +214,7 @@ def join(
 
 
 async def handed_over(zookeeper: str, data: Path, credentials: str | None) -> int:
-    """How many topics were written. The folder's own metadata are set aside."""
+    """Copy the metadata to ZooKeeper, rename the local files, and return the number of topics."""
     from ottla.cluster import znodes
     from ottla.cluster.joining import hand_over
     from ottla.cluster.sqlite_store import SqliteStore
@@ -222,7 +223,7 @@ async def handed_over(zookeeper: str, data: Path, credentials: str | None) -> in
 
     file, journal = data / METADATA_FILE, data / JOURNAL_FILE
     if not file.exists():
-        raise Failed(f"{data} is not the folder of a broker that ran alone: there is no {METADATA_FILE}")
+        raise Failed(f"{data} is not the data folder of a standalone broker: it has no {METADATA_FILE}")
     source = SqliteStore(str(file), str(journal))
     protect = credentials is not None
     settings = ZooKeeperSettings(
@@ -232,7 +233,7 @@ async def handed_over(zookeeper: str, data: Path, credentials: str | None) -> in
     await source.open()
     try:
         if source.rebuilt:
-            raise Failed("the metadata were damaged: start the broker alone once, so that it puts them in order")
+            raise Failed("the metadata is damaged: start the broker standalone once to repair it")
         await target.open()
         try:
             written = await hand_over(source, target)

@@ -18,15 +18,15 @@ from ottla.tools.session import BOOTSTRAP, TIMEOUT_S, Bootstrap, Json, Propertie
 
 app = typer.Typer(no_args_is_help=True, help="Read and change the options of topics and brokers.")
 
-Topic = Annotated[str | None, typer.Option("--topic", "-t", help="The topic whose options are meant")]
-Broker = Annotated[int | None, typer.Option("--broker", help="The id of the broker whose options are meant")]
+Topic = Annotated[str | None, typer.Option("--topic", "-t", help="Options of this topic")]
+Broker = Annotated[int | None, typer.Option("--broker", help="Options of the broker with this id")]
 
 
 @app.command()
 def describe(
     topic: Topic = None,
     broker: Broker = None,
-    all_options: Annotated[bool, typer.Option("--all", "-a", help="Also those that stand at their default")] = False,
+    all_options: Annotated[bool, typer.Option("--all", "-a", help="Include options at their default value")] = False,
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006 - Typer reads the default and hands out a new list
@@ -57,7 +57,7 @@ def set_options(
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Set options; the others stay as they are."""
+    """Set options; other options keep their values."""
     wanted = pairs(values)
     change(admin(bootstrap, properties), resource(topic, broker), set_to=wanted)
     if json:
@@ -76,7 +76,7 @@ def delete(
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Take options back to their default."""
+    """Reset options to their defaults."""
     change(admin(bootstrap, properties), resource(topic, broker), delete=names)
     if json:
         document({"deleted": names})
@@ -105,7 +105,7 @@ def change(
 
 
 def overrides(cluster: AdminClient, topic: str) -> dict[str, str | None]:
-    """The options that were set for this topic itself."""
+    """The options set on the topic itself."""
     found = entries(cluster, ConfigResource(ResourceType.TOPIC, topic))
     return {entry.name: entry.value for entry in found if source(entry) == "dynamic topic"}
 

@@ -1,4 +1,4 @@
-"""`ottla console`: the web page of a cluster, as a process of its own."""
+"""`ottla console`: serve the web console of a cluster in its own process."""
 
 import os
 from importlib.util import find_spec
@@ -14,28 +14,28 @@ PORT = 8190
 
 def console(
     bootstrap: Bootstrap = BOOTSTRAP,
-    listen: Annotated[
-        str, typer.Option(help="Where the page is served; port 0 for any free one")
-    ] = f"127.0.0.1:{PORT}",
-    token: Annotated[str | None, typer.Option(envvar="OTTLA_CONSOLE_TOKEN", help="Who knows it may look")] = None,
-    token_file: Annotated[Path | None, typer.Option(help="The same, from a file")] = None,
-    user: Annotated[str | None, typer.Option(help="In place of a token: a name, with --password-file")] = None,
-    password_file: Annotated[Path | None, typer.Option(help="A file that holds the password")] = None,
-    allow_changes: Annotated[bool, typer.Option("--allow-changes", help="Let the page change things")] = False,
-    allow_host: Annotated[list[str] | None, typer.Option(help="Another name the page is called by; repeatable")] = None,
+    listen: Annotated[str, typer.Option(help="Address of the web page; port 0: any free port")] = f"127.0.0.1:{PORT}",
+    token: Annotated[str | None, typer.Option(envvar="OTTLA_CONSOLE_TOKEN", help="Access token of the page")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="Read the token from this file")] = None,
+    user: Annotated[str | None, typer.Option(help="User name instead of a token; needs --password-file")] = None,
+    password_file: Annotated[Path | None, typer.Option(help="Read the password from this file")] = None,
+    allow_changes: Annotated[bool, typer.Option("--allow-changes", help="Allow changes from the page")] = False,
+    allow_host: Annotated[list[str] | None, typer.Option(help="Another host name of the page; repeatable")] = None,
     history: Annotated[
-        Path | None, typer.Option(help="Keep lag, rates and the audit list in this file (default: in your home folder)")
+        Path | None, typer.Option(help="Store lag, rates and the audit log in this file (default: in your home folder)")
     ] = None,
-    registry: Annotated[str | None, typer.Option(help="A schema registry, for Avro and Protobuf values")] = None,
-    zookeeper: Annotated[str | None, typer.Option(help="host:port[,...][/path]: show its tree too")] = None,
-    every: Annotated[float, typer.Option(min=0.5, max=300, help="Seconds between looks at the cluster")] = 2.0,
-    metrics: Annotated[list[str] | None, typer.Option(help="http://host:port/metrics of a broker; repeatable")] = None,
+    registry: Annotated[str | None, typer.Option(help="Schema registry, to decode Avro and Protobuf values")] = None,
+    zookeeper: Annotated[str | None, typer.Option(help="Also show this ZooKeeper's tree: host:port,.../path")] = None,
+    every: Annotated[float, typer.Option(min=0.5, max=300, help="Seconds between updates")] = 2.0,
+    metrics: Annotated[
+        list[str] | None, typer.Option(help="Metrics of a broker, http://host:port/metrics; repeatable")
+    ] = None,
     until_eof: Annotated[
-        bool, typer.Option("--until-eof", help="Stop when standard input ends, so as not to outlive a parent")
+        bool, typer.Option("--until-eof", help="Stop when standard input closes, such as when the parent exits")
     ] = False,
     properties: Properties = [],  # noqa: B006 - Typer reads the default and hands out a new list
 ) -> None:
-    """Watch a cluster from a web page, and change it where that is allowed. Any Kafka cluster will do."""
+    """Serve a web page that shows a cluster, and changes it if allowed. Works with any Kafka cluster."""
     if find_spec("nicegui") is None:
         raise Failed("the console needs NiceGUI: pip install 'ottla[console]'")
     from ottla.console.console import Options

@@ -1,7 +1,7 @@
-"""`ottla consume`: records of a topic on standard output, from a chosen moment, up to the end or for ever.
+"""`ottla consume`: print records of a topic from a chosen position, up to the end or forever.
 
-Without a group the command says where to begin and nothing is committed (`reader.py`); with `--group` the group says
-so, and what was printed is committed (`member.py`).
+Without a group, `--from` sets the start and nothing is committed (`reader.py`). With `--group`, the group's committed
+offsets set the start, and printed records are committed (`member.py`).
 """
 
 import sys
@@ -25,23 +25,30 @@ Pairs = list[tuple[str, str | bytes | None]]
 def consume(
     topic: str,
     start: Annotated[
-        str, typer.Option("--from", help="beginning, end, an offset, -N (the last N), -5m, an ISO time")
+        str, typer.Option("--from", help="Start at: beginning, end, an offset, -N (the last N), -5m, or an ISO time")
     ] = "beginning",
-    partition: Annotated[list[int], typer.Option("--partition", "-p", help="Default: all; repeatable")] = [],  # noqa: B006
-    max_records: Annotated[int, typer.Option("--max", "-n", min=0, help="Stop after so many; 0: no limit")] = 0,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more at the end")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a record")] = False,
+    partition: Annotated[
+        list[int], typer.Option("--partition", "-p", help="Only this partition; repeatable (default: all)")
+    ] = [],  # noqa: B006
+    max_records: Annotated[
+        int, typer.Option("--max", "-n", min=0, help="Stop after this many records; 0: no limit")
+    ] = 0,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="At the end, wait for new records")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per record")] = False,
     keys: Annotated[bool, typer.Option("--keys", help="Print the key before the value")] = False,
     headers: Annotated[bool, typer.Option("--headers", help="Print the headers before the value")] = False,
     template: Annotated[
         str | None,
-        typer.Option("--format", help="{topic} {partition} {offset} {timestamp} {key} {value} {headers}, \\t and \\n"),
+        typer.Option(
+            "--format", help="Template: {topic} {partition} {offset} {timestamp} {key} {value} {headers} \\t \\n"
+        ),
     ] = None,
     isolation: Annotated[
         str, typer.Option("--isolation", help="read_committed or read_uncommitted")
     ] = "read_committed",
     group: Annotated[
-        str | None, typer.Option("--group", "-g", help="Join this group, go on where it is, commit what was printed")
+        str | None,
+        typer.Option("--group", "-g", help="Join this group, continue at its offsets, commit what was printed"),
     ] = None,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
@@ -64,11 +71,11 @@ def consume(
 
 
 def membership(group: str, begin: Moment, partitions: Sequence[int]) -> dict[str, Any]:
-    """Client options of a member. Where it begins matters only for partitions that the group has not read."""
+    """Client options of a group member. `begin` applies only to partitions without a committed offset."""
     if partitions:
-        raise typer.BadParameter("--partition: the group says which partitions are read")
+        raise typer.BadParameter("--partition cannot be combined with --group: the group assigns the partitions")
     if begin not in (BEGINNING, End()):
-        raise typer.BadParameter("--from: beginning or end with --group; `ottla groups reset` moves a group elsewhere")
+        raise typer.BadParameter("with --group, --from must be beginning or end; `ottla groups reset` moves a group")
     return {"group.id": group, "auto.offset.reset": "earliest" if begin == BEGINNING else "latest"}
 
 
@@ -84,7 +91,7 @@ def copy(source: Source, form: str | None, left: int, *, follow: bool) -> None:
         if batch:
             heard = time.monotonic()
         elif not follow and source.pending and time.monotonic() - heard > TIMEOUT_S:
-            raise Failed(f"nothing heard from the cluster for {TIMEOUT_S:.0f} seconds")
+            raise Failed(f"no response from the cluster for {TIMEOUT_S:.0f} seconds")
 
 
 def layout(template: str | None, *, keys: bool, headers: bool) -> str:
@@ -100,7 +107,7 @@ def layout(template: str | None, *, keys: bool, headers: bool) -> str:
 
 
 def line(message: Message, form: str | None) -> bytes:
-    """A record as it is printed: by the form, or as JSON when there is none. Bytes of the record pass unchanged."""
+    """One record as printed: by the template `form`, or as JSON if it is None. Record bytes pass unchanged."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     assert topic is not None
     assert partition is not None

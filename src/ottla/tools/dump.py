@@ -1,13 +1,13 @@
-"""What is in the files of a log: segments, indexes, snapshots, checkpoints; and whether they agree with each other.
+"""Print the files of a log (segments, indexes, snapshots, checkpoints), and check that they agree with each other.
 
-Every file is a sequence of rows, a row is a kind and some fields, and rows are printed one a line, for people or as
-JSON. A row of kind `problem` says what is wrong; one such row makes the exit code 1. What is looked for:
+Each file is read as rows with a kind and fields, which are printed one per line, as text or JSON. A row of kind
+`problem` describes an error; one such row makes the exit code 1. Checks:
 
-    always      a file that is not what its name says, bytes behind the last whole batch, a broken snapshot
-    to verify   checksums; offsets that grow and end before the next segment; index entries that point at their batch
-                and ascend; the largest timestamp where the time index says; a marker for each aborted transaction
+    always          a file that is not what its name says, bytes after the last complete batch, a broken snapshot
+    with --verify   checksums; offsets that increase and end before the next segment; index entries that ascend and
+                    point at their batch; timestamps that match the time index; a marker for each aborted transaction
 
-Only files are read, so that a running broker is not disturbed; of its active segment the last entries may be missing.
+It only reads files, so it does not disturb a running broker. The last entries of an active segment may be missing.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class Row(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A .log by its headers, for the indexes to be held against."""
+    """The batch headers of a .log file, to compare indexes with."""
 
     by_position: dict[int, Span]
     by_last: dict[int, Span]
 
 
 class Look(NamedTuple):
-    """How closely to look, and the segments that were read already."""
+    """What to print and check, and the segments read so far."""
 
     records: bool
     verify: bool
@@ -96,7 +96,7 @@ def _as_line(kind: str, fields: dict[str, Any]) -> str:
 
 
 def _files(path: str) -> Iterator[str]:
-    """A file itself; of a folder what belongs to a log, and its partitions' folders too."""
+    """The path itself if it is a file; of a folder, its log files and those of partition folders in it."""
     if not os.path.isdir(path):
         yield path
         return
@@ -120,7 +120,7 @@ def _reader(name: str) -> Callable[[str, Look], Rows] | None:
 def _rows(path: str, look: Look) -> Rows:
     read = _reader(os.path.basename(path))
     if read is None:
-        yield _problem("this is no file of a log")
+        yield _problem("not a log file")
         return
     try:
         yield from read(path, look)
@@ -162,14 +162,14 @@ def _segment(path: str, look: Look) -> Rows:
     finally:
         file.close()
     if rest.strip(b"\0"):
-        yield _problem(f"{size - reached} bytes from position {reached} on are no whole batch")
+        yield _problem(f"{size - reached} bytes from position {reached} on are not a complete batch")
     following = _following(path)
     if look.verify and following is not None and end > following:
         yield _problem(f"the segment ends at {end}, but the next one begins at {following}")
 
 
 def _open(path: str) -> File:
-    # For reading only, which the port does not offer: whoever looks at a log need not be allowed to change it.
+    # Read-only, which `disk` does not offer, so that no write permission is needed.
     return File(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
 
 
@@ -254,7 +254,7 @@ def _time_index(path: str, look: Look) -> Rows:
 
 
 def _entries(path: str, look: Look, entry: struct.Struct) -> Iterator[tuple[int, int]]:
-    """Entries up to the zeros that fill the file of an active segment."""
+    """Entries up to the zero padding in the file of an active segment."""
     data = look.disk.read(path)
     whole = len(data) // entry.size * entry.size
     for at, (first, second) in enumerate(entry.iter_unpack(data[:whole])):
@@ -272,7 +272,7 @@ def _transactions(path: str, look: Look) -> Rows:
 
 
 def _beside(path: str, look: Look) -> Segment | None:
-    """The segment an index belongs to, if it is to be verified."""
+    """The segment of an index; None without --verify."""
     if not look.verify:
         return None
     log = _stem(path) + LOG_SUFFIX + _aside(path)
@@ -343,7 +343,7 @@ def _stem(path: str) -> str:
 
 
 def _aside(path: str) -> str:
-    """The suffix of a file that is not in use, such as ".deleted"."""
+    """The suffix of a file that is no longer in use, such as ".deleted"."""
     return next((suffix for suffix in (DELETED, CLEANED, SWAP) if path.endswith(suffix)), "")
 
 

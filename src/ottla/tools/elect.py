@@ -1,4 +1,4 @@
-"""`ottla elect`: give leadership back to preferred replicas, or to any replica where none in sync is left."""
+"""`ottla elect`: make preferred replicas leaders, or any replica where none is in sync."""
 
 import time
 from pathlib import Path
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 HEARD_S = 10.0
 POLL_S = 0.1
 
-app = typer.Typer(no_args_is_help=True, help="Elect leaders of partitions.")
+app = typer.Typer(no_args_is_help=True, help="Elect partition leaders.")
 
 Topics = Annotated[
-    list[str], typer.Option("--topic", "-t", metavar="TOPIC[:P,P]", help="A topic, or some partitions; repeatable")
+    list[str],
+    typer.Option("--topic", "-t", metavar="TOPIC[:P,P]", help="A topic, or some of its partitions; repeatable"),
 ]
 File = Annotated[
     Path | None, typer.Option("--file", help='Partitions as {"partitions": [{"topic": "NAME", "partition": 0}]}')
@@ -41,7 +42,7 @@ def preferred(
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Make the first replica of each partition its leader, where it is in sync."""
+    """Make the preferred (first) replica of each partition its leader, if it is in sync."""
     run(Election.PREFERRED, topic, file, all_partitions, json, bootstrap, properties)
 
 
@@ -54,7 +55,7 @@ def unclean(
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Make a replica leader that is not in sync, where there is no other. Records that it lacks are lost."""
+    """Make an out-of-sync replica the leader where no replica is in sync. Records it lacks are lost."""
     run(Election.UNCLEAN, topic, file, all_partitions, json, bootstrap, properties)
 
 
@@ -78,7 +79,7 @@ def run(
                 there = [place for place in layout.partitions if place[0] == name]
                 places += there if indexes is None else [(name, index) for index in indexes]
             if missing := [place for place in places if place not in layout.partitions]:
-                raise Failed(f"there is no {missing[0][0]} partition {missing[0][1]}")
+                raise Failed(f"{missing[0][0]} has no partition {missing[0][1]}")
         elected, failed = ask(cluster, kind, places)
         leaders = read_leaders(cluster, kind, elected) if elected else {}
     rows = [{"topic": name, "partition": index, "leader": leaders[name, index]} for name, index in elected]
@@ -88,7 +89,7 @@ def run(
     elif rows:
         table(("topic", "partition", "leader"), [list(row.values()) for row in rows])
     else:
-        say("No partition needed another leader." if not failed else "No leader was elected.")
+        say("No partition needed a new leader." if not failed else "No leader was elected.")
     for why in failed.values():
         warn(str(why))
     if failed:
@@ -96,7 +97,7 @@ def run(
 
 
 def read_leaders(cluster: "Cluster", kind: Election, elected: "list[Place]") -> "dict[Place, int]":
-    """Who leads now. The broker that we ask may hear of an election after us, so it gets a while."""
+    """The leaders now. The broker may learn of an election after us, so this waits for a while."""
     deadline = time.monotonic() + HEARD_S
     while True:
         parts = read_layout(cluster, {name for name, _ in elected}).partitions

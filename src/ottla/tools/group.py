@@ -1,6 +1,6 @@
-"""What a cluster says about one consumer group, and what can be done to its offsets.
+"""Describe one consumer group, commit offsets for it, and delete its offsets.
 
-`facts` is what `ottla groups describe --json` prints: names are chosen for programs that read it.
+`facts` returns what `ottla groups describe --json` prints; programs rely on its field names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ from ottla.wire.messages.commits import (
     OffsetDeleteResponse,
 )
 
-# Kafka's names of the states, which the library spells in its own way.
+# Kafka's names of the states; the library spells them differently.
 STATES = {
     state.name.title().replace("_", "").replace("Rebalancing", "Rebalance"): state for state in ConsumerGroupState
 }
@@ -90,7 +90,7 @@ def member(one: Any) -> dict[str, Any]:
         "member": one.member_id,
         "instance": one.group_instance_id,
         "client": one.client_id,
-        "host": one.host.removeprefix("/"),  # as Java prints an address
+        "host": one.host.removeprefix("/"),  # Java prints addresses with a slash
         "assignment": topics,
     }
 
@@ -111,7 +111,7 @@ def partition(place: Place, lag: Lag, owner: Any) -> dict[str, Any]:
 
 
 def choose_partitions(cluster: AdminClient, topics: Mapping[str, list[int] | None]) -> list[Place]:
-    """The partitions that `parse_topics` has read, each of which must exist."""
+    """The partitions that `parse_topics` returned; fails if one does not exist."""
     found: list[Place] = []
     for topic, indexes in topics.items():
         answer = settle(cluster.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S))[topic]
@@ -123,7 +123,7 @@ def choose_partitions(cluster: AdminClient, topics: Mapping[str, list[int] | Non
 
 
 def parse_topics(texts: Iterable[str]) -> dict[str, list[int] | None]:
-    """`topic` and `topic:0,2` as topics and partitions; none means all."""
+    """Parse `topic` and `topic:0,2`; a topic with None means all its partitions."""
     found: dict[str, list[int] | None] = {}
     for text in texts:
         topic, colon, indexes = text.partition(":")

@@ -1,7 +1,7 @@
 """`ottla groups`: list, describe, reset, delete, export, import.
 
-What changes offsets shows first what it would do; `--execute` does it. A group with members is left alone: they hold
-their positions in memory and would write over whatever is put there.
+Commands that change offsets only show the change; `--execute` applies it. A group with members is not changed: they
+keep their positions in memory and would overwrite the new offsets.
 """
 
 import sys
@@ -33,22 +33,25 @@ from ottla.tools.session import (
     wire,
 )
 
-app = typer.Typer(no_args_is_help=True, help="List, describe, reset, delete, export and import consumer groups.")
+app = typer.Typer(
+    no_args_is_help=True, help="List, describe and delete consumer groups; reset, export and import their offsets."
+)
 
 Group = Annotated[str, typer.Argument(metavar="GROUP")]
 Groups = Annotated[list[str], typer.Argument(metavar="GROUP...")]
 Topics = Annotated[
-    list[str], typer.Option("--topic", "-t", metavar="TOPIC[:P,P]", help="A topic, or some partitions; repeatable")
+    list[str],
+    typer.Option("--topic", "-t", metavar="TOPIC[:P,P]", help="A topic, or some of its partitions; repeatable"),
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it; without this only show what would be done")]
+Execute = Annotated[bool, typer.Option("--execute", help="Apply the change (default: only show it)")]
 
 KINDS = {"classic": ConsumerGroupType.CLASSIC, "consumer": ConsumerGroupType.CONSUMER}
 
 
 @app.command("list")
 def list_groups(
-    state: Annotated[list[str], typer.Option("--state", help="Only these: Stable, Empty, ...; repeatable")] = [],  # noqa: B006 - Typer reads the default and hands out a new list
-    kind: Annotated[list[str], typer.Option("--type", help="Only these: classic, consumer; repeatable")] = [],  # noqa: B006
+    state: Annotated[list[str], typer.Option("--state", help="In this state: Stable, Empty, ...; repeatable")] = [],  # noqa: B006 - Typer reads the default and hands out a new list
+    kind: Annotated[list[str], typer.Option("--type", help="Of this type: classic, consumer; repeatable")] = [],  # noqa: B006
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
@@ -72,11 +75,11 @@ def list_groups(
     else:
         table(("group", "type", "state"), [list(row.values()) for row in rows])
     if found.errors:
-        raise Failed("not every coordinator has answered")
+        raise Failed("some coordinators did not answer")
 
 
 def look_up_value(values: Mapping[str, Any], name: str, option: str) -> Any:
-    """The value of a name in whatever case it was typed."""
+    """Look up a name, ignoring case."""
     for candidate, value in values.items():
         if candidate.lower() == name.lower():
             return value
@@ -91,7 +94,7 @@ def describe(
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Show state, coordinator and members, and for each partition how far the group is behind."""
+    """Show state, coordinator and members, and the lag of each partition."""
     if bool(groups) == all_groups:
         raise typer.BadParameter("give the names of groups, or --all")
     cluster = admin(bootstrap, properties)
@@ -129,27 +132,30 @@ def spread(assignment: Mapping[str, list[int]]) -> str:
 @app.command()
 def reset(
     name: Group,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record there is")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: only what comes from now on")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first available record")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: only new records are read")] = False,
     to_current: Annotated[
-        bool, typer.Option("--to-current", help="Where it is; partitions without a commit: the end")
+        bool, typer.Option("--to-current", help="Keep committed offsets; partitions without one go to the end")
     ] = False,
     to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, help="To this offset")] = None,
     to_datetime: Annotated[
-        str | None, typer.Option("--to-datetime", help="To the first record of this time on: ISO (local if no zone)")
+        str | None,
+        typer.Option("--to-datetime", help="To the first record at or after this ISO time (local if no zone)"),
     ] = None,
     by_duration: Annotated[
-        str | None, typer.Option("--by-duration", help="To the first record since so long ago: 5m, 2h, PT5M")
+        str | None, typer.Option("--by-duration", help="To the first record of the last 5m, 2h, PT5M, ...")
     ] = None,
-    shift_by: Annotated[int | None, typer.Option("--shift-by", help="So many records on, or back if negative")] = None,
+    shift_by: Annotated[
+        int | None, typer.Option("--shift-by", help="Forward by this many offsets; backward if negative")
+    ] = None,
     topic: Topics = [],  # noqa: B006
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="All that the group has offsets for")] = False,
+    all_topics: Annotated[bool, typer.Option("--all-topics", help="All topics the group has offsets for")] = False,
     execute: Execute = False,
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Let a group go on elsewhere. Shows old and new offsets; does it with --execute."""
+    """Move a group's offsets. Only shows old and new offsets; --execute applies the change."""
     goals: list[Goal] = [
         *([Earliest()] if to_earliest else []),
         *([Latest()] if to_latest else []),
@@ -159,7 +165,7 @@ def reset(
         *([Shift(shift_by)] if shift_by is not None else []),
     ]
     if len(goals) != 1 or (to_datetime and by_duration):
-        raise typer.BadParameter("say where to, in one way: --to-earliest, --to-latest, --to-offset, ...")
+        raise typer.BadParameter("give exactly one target: --to-earliest, --to-latest, --to-offset, ...")
     if bool(topic) == all_topics:
         raise typer.BadParameter("give --topic or --all-topics")
     topics = parse_topics(topic)
@@ -181,7 +187,7 @@ def parse_time(moment: str | None, duration: str | None) -> int:
 def plan_moves(cluster: AdminClient, goal: Goal, places: Sequence[Place], commits: Mapping[Place, Any]) -> list[Move]:
     limits = spans(cluster, places)
     if gone := [place for place in places if place not in limits]:
-        warn(f"left as they are, for the partitions are gone: {', '.join(f'{topic}:{index}' for topic, index in gone)}")
+        warn(f"skipped, these partitions no longer exist: {', '.join(f'{topic}:{index}' for topic, index in gone)}")
     found: dict[Place, int] = {}
     if isinstance(goal, At):
         asked = [TopicPartition(*place) for place in limits]
@@ -194,7 +200,7 @@ def plan_moves(cluster: AdminClient, goal: Goal, places: Sequence[Place], commit
 
 
 def carry_out(cluster: AdminClient, name: str, moves: list[Move], *, execute: bool, json: bool) -> None:
-    """Show the moves, and make them if that is wanted and nobody is in the way."""
+    """Show the moves; with `execute`, commit them. Refuses to change a group that has members."""
     group = look_up(cluster, name)
     active = f"{name} has members ({len(group.members)}, {state_of(group)})" if group and group.members else None
     if execute and active:
@@ -219,7 +225,7 @@ def delete(
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Delete groups with all their offsets, or with --topic only the offsets they have there."""
+    """Delete groups with all their offsets, or with --topic only the offsets of that topic."""
     topics = parse_topics(topic)
     cluster = admin(bootstrap, properties)
     if topics:
@@ -246,7 +252,7 @@ def export_offsets(
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Print the offsets of a group as topic,partition,offset or JSON, for `import` and for kafka-consumer-groups."""
+    """Print a group's offsets as topic,partition,offset lines or JSON, for `import` and for kafka-consumer-groups."""
     topics = parse_topics(topic)
     cluster = admin(bootstrap, properties)
     commits = read_commits(bootstrap, properties, name)
@@ -254,7 +260,7 @@ def export_offsets(
         places = set(choose_partitions(cluster, topics))
         commits = {place: commit for place, commit in commits.items() if place in places}
     if not commits:
-        raise Failed(f"{name} has no offsets" + (" there" if topic else ""))
+        raise Failed(f"{name} has no offsets" + (" for these topics" if topic else ""))
     if json:
         document(to_objects(commits))
     else:
@@ -264,13 +270,13 @@ def export_offsets(
 @app.command("import")
 def import_offsets(
     name: Group,
-    file: Annotated[Path | None, typer.Argument(help="CSV or JSON, as `export` prints it; default: stdin")] = None,
+    file: Annotated[Path | None, typer.Argument(help="CSV or JSON from `export` (default: stdin)")] = None,
     execute: Execute = False,
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Give a group the offsets of a file. Shows old and new offsets; does it with --execute."""
+    """Set a group's offsets from a file. Only shows old and new offsets; --execute applies the change."""
     try:
         wanted = read(sys.stdin.read() if file is None else file.read_text(), name)
     except OSError as error:

@@ -1,10 +1,9 @@
-"""How far a group is behind: per partition, in records and in seconds.
+"""The lag of a group, per partition, in records and in seconds.
 
-records   end - committed, as Kafka's own tool counts; a partition without a commit has end - start to read. So
-          control records and gaps of compaction count, since nobody can tell without reading them.
-seconds   age of the oldest record the group could have read: that at the committed offset, or the next one there
-          is. Records of aborted and of open transactions are none. 0 when there is nothing to read; unknown when
-          the broker did not hand it out in time.
+records   end - committed, as Kafka's own tool counts; end - start for a partition without a committed offset. Control
+          records and gaps left by compaction are counted, since finding them would mean reading the partition.
+seconds   age of the oldest unread record: the first at or after the committed offset. Records of aborted and of open
+          transactions are skipped. 0 when there is nothing to read; unknown when the broker did not send it in time.
 """
 
 import time
@@ -22,7 +21,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from ottla.client import groups
 from ottla.tools.session import TIMEOUT_S, settle, wire
 
-# Of each partition: enough for a batch of the usual size. Brokers hand out at least one, however large it is.
+# Per partition; fits a batch of usual size. Brokers send at least one batch, however large it is.
 PEEK_SIZE_MAX = 1 << 16
 WAIT_S = 0.5
 
@@ -41,7 +40,7 @@ class Span(NamedTuple):
 
 class Lag(NamedTuple):
     committed: int | None
-    start: int | None  # no bounds: the partition is gone
+    start: int | None  # start and end are None if the partition does not exist
     end: int | None
     records: int | None
     seconds: float | None
@@ -50,22 +49,22 @@ class Lag(NamedTuple):
 def read_commits(bootstrap: str, properties: Iterable[str], group: str) -> dict[Place, Commit]:
     """Every offset that a group has committed.
 
-    By our own client: confluent-kafka reads metadata up to a zero byte, which it commits with its own and others do
-    not, so that whatever lies behind theirs in memory follows.
+    Uses Ottla's own client: confluent-kafka reads commit metadata up to a zero byte. It writes that byte itself, but
+    other clients do not, so it would return the memory behind their metadata, too.
     """
     with wire(bootstrap, properties) as cluster:
         return sort_commits(groups.read_offsets(cluster, group, stable=False).items())
 
 
 def sort_commits(found: Iterable[tuple[Place, groups.Committed]]) -> dict[Place, Commit]:
-    """In order of topics and partitions."""
+    """Sorted by topic and partition."""
     return {
         (topic, index): Commit(one.offset, one.metadata.partition("\0")[0]) for (topic, index), one in sorted(found)
     }
 
 
 def spans(cluster: AdminClient, places: Iterable[Place]) -> dict[Place, Span]:
-    """Start and end of each partition; those that do not exist (any more) are left out."""
+    """Start and end of each partition. Partitions that do not exist are omitted."""
     topics = cluster.list_topics(timeout=TIMEOUT_S).topics
     wanted = [
         TopicPartition(*place) for place in places if place[0] in topics and place[1] in topics[place[0]].partitions
@@ -79,16 +78,16 @@ def bounds(cluster: AdminClient, wanted: list[TopicPartition], spec: OffsetSpec)
     if not wanted:
         return {}
     futures = cluster.list_offsets(dict.fromkeys(wanted, spec), request_timeout=TIMEOUT_S)
-    answers = settle(futures, fine=[KafkaError.UNKNOWN_TOPIC_OR_PART])  # deleted while we asked
+    answers = settle(futures, fine=[KafkaError.UNKNOWN_TOPIC_OR_PART])  # deleted meanwhile
     return {(part.topic, part.partition): answer.offset for part, answer in answers.items()}
 
 
 def lags(
     consumer: Consumer, commits: Mapping[Place, Commit], bounds: Mapping[Place, Span], places: Iterable[Place]
 ) -> dict[Place, Lag]:
-    """The lag of each of these places. The consumer joins nothing; it reads one record of each that is behind."""
+    """The lag of each partition. The consumer joins no group; it reads one record of each partition with lag."""
     found: dict[Place, Lag] = {}
-    unread: dict[Place, int] = {}  # where the oldest record that was not read must be, or after it
+    unread: dict[Place, int] = {}  # the oldest unread record is here or later
     for place in places:
         commit, span = commits.get(place), bounds.get(place)
         offset = commit.offset if commit else None
@@ -101,7 +100,7 @@ def lags(
         found[place] = Lag(offset, *span, records, None if records else 0.0)
     now_ms = int(time.time() * 1000)
     for place, timestamp in oldest(consumer, unread).items():
-        # The clock of a producer may be ahead of ours: its records are then younger than nothing.
+        # A producer's clock may be ahead of ours; then the age would be negative.
         age_ms = 0 if timestamp is None else max(0, now_ms - timestamp)
         found[place] = found[place]._replace(seconds=age_ms / 1000)
     return found
@@ -110,7 +109,7 @@ def lags(
 def oldest(consumer: Consumer, starts: Mapping[Place, int]) -> dict[Place, int | None]:
     """The timestamp of the first record at or after each offset; None where no record follows.
 
-    A place is left out when its record has no timestamp (format 0) or did not come in time.
+    A partition is omitted if its record has no timestamp (format 0) or did not arrive in time.
     """
     found: dict[Place, int | None] = {}
     pending = set(starts)
@@ -124,7 +123,7 @@ def oldest(consumer: Consumer, starts: Mapping[Place, int]) -> dict[Place, int |
             continue
         if error := message.error():
             if error.code() != KafkaError._PARTITION_EOF:
-                continue  # the client tries again by itself
+                continue  # the client retries
             found[place] = None
         else:
             kind, timestamp = message.timestamp()

@@ -1,8 +1,8 @@
-"""`ottla consume --group`: one member of a consumer group, which commits what has been printed.
+"""`ottla consume --group`: a member of a consumer group that commits what it has printed.
 
-The group says which partitions are ours, and this may change at any time. What was printed is committed before the
-next record is asked for, so that nothing is lost and only a crash in between prints anything twice. Unless following,
-the member leaves when each partition it holds has been read up to where it ended when it came to us.
+The group assigns the partitions and can reassign them at any time. Printed records are committed before the next poll,
+so nothing is lost, and only a crash in between prints records twice. Without --follow, the member leaves when it has
+read each of its partitions up to the offset where it ended when it was assigned.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from ottla.tools.output import warn
 from ottla.tools.reader import take_batch, watermarks
 from ottla.tools.session import explain
 
-# The group went on without us while we printed: whoever has the partitions now reads those records again.
+# The group rebalanced while we printed: the new owners of the partitions read those records again.
 OVERTAKEN = {KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.STALE_MEMBER_EPOCH}
 OVERTAKEN |= {KafkaError.REBALANCE_IN_PROGRESS, KafkaError.FENCED_MEMBER_EPOCH, KafkaError._ASSIGNMENT_LOST}
 
@@ -23,7 +23,7 @@ class Member:
         self._consumer = consumer
         self._topic = topic
         self._joined = False
-        self._ends: dict[int, int] = {}  # of the partitions that are ours and have not been read so far
+        self._ends: dict[int, int] = {}  # end offset of each assigned partition that is not read to its end
         consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke)
 
     @property
@@ -31,7 +31,7 @@ class Member:
         return not self._joined or bool(self._ends)
 
     def batch(self, size_max: int, *, follow: bool) -> list[Message]:
-        """What has come in, possibly nothing."""
+        """Records that have arrived, possibly none."""
         taken: list[Message] = []
         for index, offset, message in take_batch(self._consumer, size_max):
             if message is None or offset >= self._ends.get(index, 0) - 1:
@@ -53,13 +53,13 @@ class Member:
         for error in trouble:
             if error.args[0].code() not in OVERTAKEN:
                 raise error
-            warn(f"not committed, others will read it again: {explain(error)}")
+            warn(f"not committed, other members will read the records again: {explain(error)}")
 
     def _on_assign(self, consumer: Consumer, parts: list[TopicPartition]) -> None:
         self._joined = True
         for part in parts:
             low, high = watermarks(consumer, part.topic, part.partition)
-            if high > low:  # an empty one has nothing to wait for
+            if high > low:  # nothing to wait for in an empty one
                 self._ends[part.partition] = high
 
     def _on_revoke(self, consumer: Consumer, parts: list[TopicPartition]) -> None:

@@ -1,7 +1,7 @@
-"""`ottla mirror`: copy topics to another cluster in this one process, or with --spark on many.
+"""`ottla mirror`: copy topics to another cluster, in this process or with --spark in many.
 
-The loop and the copying are those of the Spark pipeline `mirror`; only the place where partitions are copied differs.
-So both keep their positions in the same group at the target, and one goes on where the other stopped.
+The code is that of the Spark pipeline `mirror`; only the place where partitions are copied differs. Both keep their
+positions in the same group at the target, so one continues where the other stopped.
 """
 
 import logging
@@ -33,24 +33,22 @@ def mirror(
         str, typer.Option("--from", metavar="HOST:PORT,...", help="The cluster to copy from ($OTTLA_BOOTSTRAP)")
     ] = BOOTSTRAP,
     topics: Annotated[
-        str, typer.Option("--topics", "-t", help="Names and patterns (regular expressions) with commas; * is all")
+        str, typer.Option("--topics", "-t", help="Names or regular expressions, separated by commas; *: all")
     ] = "*",
     groups: Annotated[
-        str, typer.Option("--groups", "-g", help="Pattern of the groups whose offsets are translated; '' is none")
+        str, typer.Option("--groups", "-g", help="Regular expression of groups to translate offsets of; '': none")
     ] = ".*",
-    prefix: Annotated[str, typer.Option("--prefix", help="Put before the names at the target, such as west.")] = "",
+    prefix: Annotated[str, typer.Option("--prefix", help="Prefix of topic names at the target, such as west.")] = "",
     name: Annotated[
-        str, typer.Option("--name", help="Of this mirror: two of one name to one target replace each other")
+        str, typer.Option("--name", help="Name of this mirror; a second one of this name and target replaces it")
     ] = "mirror",
-    once: Annotated[bool, typer.Option("--once", help="Copy what is there now, then end")] = False,
-    append: Annotated[
-        bool, typer.Option("--append", help="Copy behind records that a topic at the target has already")
-    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Copy what exists now, then exit")] = False,
+    append: Annotated[bool, typer.Option("--append", help="Append to target topics that already have records")] = False,
     skip_lost: Annotated[
-        bool, typer.Option("--skip-lost", help="Go on when the source has deleted records before they were copied")
+        bool, typer.Option("--skip-lost", help="Continue if the source deleted records before they were copied")
     ] = False,
     replicas: Annotated[
-        int, typer.Option("--replicas", help="Of topics that are made at the target; -1: its default")
+        int, typer.Option("--replicas", help="Replication factor of topics created at the target; -1: its default")
     ] = -1,
     from_properties: Annotated[
         Path | None, typer.Option("--from-properties", help="Client properties of the source (security.protocol, ...)")
@@ -58,20 +56,21 @@ def mirror(
     to_properties: Annotated[
         Path | None, typer.Option("--to-properties", help="Client properties of the target")
     ] = None,
-    spark: Annotated[bool, typer.Option("--spark", help="Copy on Spark: for more than one process can do")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="Copy with Spark, for more than one process can do")] = False,
     json: Json = False,
 ) -> None:
     """Copy topics to another cluster, exactly once, until stopped or with --once to the end.
 
-    Keys, values, headers, timestamps, partitions and codecs stay as they are. Topics are created at the target with the
-    options of the original; new topics and partitions are found. Groups stand at the target where they would go on, so
-    that consumers can change over. What has been copied is not copied again, whichever way the last run ended.
+    Keys, values, headers, timestamps, partitions and codecs are kept. Topics are created at the target with the options
+    of the original; new topics and partitions are detected. Group offsets are translated for the target, so that
+    consumers can switch over. A restarted mirror continues where it stopped, also after a crash, and copies nothing
+    twice.
 
     This is one process on one core, one partition after the other. For more, --spark runs `ottla pipeline run mirror`
-    with the same options, on all cores or on a Spark cluster; it goes on where this one stopped. Both need the extra
-    `spark`; Java is needed only with --spark.
+    with the same options, on all cores or on a Spark cluster; it continues where this one stopped. Both need the extra
+    `spark`; only --spark needs Java.
 
-    Ends with 0 when done or stopped (Ctrl-C), 1 when it failed, 2 when the command line makes no sense.
+    Exit codes: 0 done or stopped (Ctrl-C), 1 failed, 2 invalid command line.
     """
     if not spark:
         reach(source, None)
@@ -93,7 +92,7 @@ def mirror(
         properties = read_properties(str(from_properties)) if from_properties else {}
         if spark:
             if json:
-                raise typer.BadParameter("--json is of a run without --spark; see `ottla pipeline status --json`")
+                raise typer.BadParameter("--json cannot be combined with --spark; see `ottla pipeline status --json`")
             raise typer.Exit(run_on_spark(source, options, properties, once=once))
         summary = run_here(source, options, properties, once=once)
     if json:
@@ -114,7 +113,7 @@ def run_on_spark(source: str, options: Mapping[str, str], properties: Mapping[st
 
 
 def run_here(source: str, options: Mapping[str, str], properties: Mapping[str, str], *, once: bool) -> dict[str, Any]:
-    """Copy in this process; what was done, for the last line."""
+    """Copy in this process; returns the summary."""
     from ottla.client.security import security
     from ottla.spark.pipelines.mirror.endpoint import Endpoint
     from ottla.spark.pipelines.mirror.endpoint import properties as read_security
@@ -147,7 +146,7 @@ def run_here(source: str, options: Mapping[str, str], properties: Mapping[str, s
 
 
 class ThisProcess:
-    """Where a mirror runs without Spark: one partition after the other."""
+    """Runs a mirror without Spark: one partition after the other."""
 
     lanes = 1
 
@@ -184,7 +183,7 @@ class ThisProcess:
 
 @contextmanager
 def status() -> "Iterator[Status | None]":
-    """A line on stderr that says how far it is; none where there is no terminal."""
+    """A progress line on stderr; None without a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield None
@@ -195,7 +194,7 @@ def status() -> "Iterator[Status | None]":
 
 @contextmanager
 def show_warnings() -> Iterator[None]:
-    """What the loop logs is said as all commands say it."""
+    """Print warnings of the loop like those of other commands."""
 
     class Lines(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

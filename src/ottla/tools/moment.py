@@ -1,7 +1,7 @@
-"""Where to begin to read: the text after `--from`, understood.
+"""Parse the position after `--from`.
 
 beginning   end   1234 (an offset)   -10 (the last ten of each partition)
--5m  -2h  -1d  -30s (so long ago)   2026-11-15T09:30:00Z  2026-11-15 (a time; local if no zone is given)
+-5m  -2h  -1d  -30s (this long ago)   2026-11-15T09:30:00Z  2026-11-15 (a time; local if no zone is given)
 """
 
 import re
@@ -29,11 +29,11 @@ class End(NamedTuple):
 
 Moment = Offset | Last | Time | End
 
-BEGINNING = Offset(0)  # a log that has lost its first records begins later; reading from 0 then begins there
+BEGINNING = Offset(0)  # clamped to the log start offset when reading
 
 
 def moment(text: str, now_ms: int) -> Moment:
-    """Raises ValueError with a sentence for the reader."""
+    """Raises ValueError with a message for the user."""
     if text == "beginning":
         return BEGINNING
     if text == "end":
@@ -46,7 +46,7 @@ def moment(text: str, now_ms: int) -> Moment:
 
 
 def milliseconds(text: str, now_ms: int) -> int:
-    """A time as Kafka counts it. A bare number is already that."""
+    """A time in milliseconds since 1970. A plain number is taken as such."""
     if re.fullmatch(r"\d+", text):
         return int(text)
     if ago := re.fullmatch(r"-(\d+)([smhd])", text):
@@ -60,9 +60,9 @@ def milliseconds(text: str, now_ms: int) -> int:
 
 
 def duration_ms(text: str) -> int:
-    """A span of time: 30s 5m 2h 1d, or as ISO 8601 writes it and Kafka's tools want it: PT5M, P1DT2H."""
+    """A duration: 30s 5m 2h 1d, or in ISO 8601, which Kafka's tools use: PT5M, P1DT2H."""
     if short := re.fullmatch(r"(\d+)([smhd])", text):
         return int(short[1]) * UNITS_MS[short[2]]
     if long := re.fullmatch(r"P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", text):
         return sum(int(count or 0) * UNITS_MS[unit] for count, unit in zip(long.groups(), "dhms", strict=True))
-    raise ValueError(f"{text}: expected a span of time such as 30s, 5m, 2h, 1d or PT5M")
+    raise ValueError(f"{text}: expected a duration such as 30s, 5m, 2h, 1d or PT5M")

@@ -1,9 +1,9 @@
-"""Committed offsets as text, so that they can be kept, edited and put back.
+"""Committed offsets as CSV or JSON text, to store, edit and import again.
 
-CSV    topic,partition,offset   a line each, without a heading: what kafka-consumer-groups writes and reads
-       group,topic,partition,offset   its form for several groups, read too
-JSON   [{"topic": "t", "partition": 0, "offset": 17, "metadata": "m"}, ...]   `metadata` only where there is some;
-       with several groups each has its "group", too
+CSV    topic,partition,offset   one per line, no header: the format of kafka-consumer-groups
+       group,topic,partition,offset   its format for several groups
+JSON   [{"topic": "t", "partition": 0, "offset": 17, "metadata": "m"}, ...]   `metadata` is optional;
+       with several groups, each entry also has a "group"
 """
 
 import csv
@@ -30,7 +30,7 @@ def to_objects(commits: Mapping[Place, Commit]) -> list[dict[str, Any]]:
 
 
 def read_groups(text: str) -> dict[str, dict[Place, Commit]]:
-    """The offsets of every group in a file of several. Raises ValueError with a sentence for the reader."""
+    """The offsets of every group in the file. Raises ValueError with a message for the user."""
     return {name: read(text, name) for name in group_names(text)}
 
 
@@ -39,7 +39,7 @@ def group_names(text: str) -> list[str]:
         found = json.loads(text)
         names = [entry["group"] for entry in found if isinstance(entry, dict) and isinstance(entry.get("group"), str)]
         if len(names) < len(found):
-            raise ValueError('every entry needs its "group"')
+            raise ValueError('every entry needs a "group"')
     else:
         rows = [row for row in csv.reader(io.StringIO(text)) if row]
         if any(len(row) != 4 for row in rows):
@@ -49,15 +49,15 @@ def group_names(text: str) -> list[str]:
 
 
 def read(text: str, group: str) -> dict[Place, Commit]:
-    """Raises ValueError with a sentence for the reader. Lines of other groups are passed over."""
+    """The offsets of one group; others are skipped. Raises ValueError with a message for the user."""
     found: dict[Place, Commit] = {}
     for number, (place, commit) in enumerate(
         objects(text, group) if text.lstrip()[:1] == "[" else lines(text, group), 1
     ):
         if place in found:
-            raise ValueError(f"entry {number}: {place[0]} partition {place[1]} was there before")
+            raise ValueError(f"entry {number}: {place[0]} partition {place[1]} is a duplicate")
         if place[1] < 0 or commit.offset < 0:
-            raise ValueError(f"entry {number}: a partition and an offset are not negative")
+            raise ValueError(f"entry {number}: partition and offset must not be negative")
         found[place] = commit
     return found
 
@@ -89,6 +89,6 @@ def objects(text: str, group: str) -> list[tuple[Place, Commit]]:
             case _:
                 raise ValueError(f"entry {number}: expected topic, partition and offset")
         if not isinstance(metadata, str | None):
-            raise ValueError(f"entry {number}: metadata is a text")
+            raise ValueError(f"entry {number}: metadata must be a string")
         found.append(((topic, index), Commit(offset, metadata)))
     return found

@@ -1,4 +1,4 @@
-"""`ottla offsets`: the committed offsets of many groups, to a file and back. For one group see `ottla groups`."""
+"""`ottla offsets`: export and import the committed offsets of many groups. For one group see `ottla groups`."""
 
 import csv
 import sys
@@ -17,7 +17,7 @@ from ottla.tools.output import document, progress, say, warn
 from ottla.tools.reset import plan_restore
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Json, Properties, admin, wire
 
-app = typer.Typer(no_args_is_help=True, help="Write the committed offsets of groups to a file, and read them back.")
+app = typer.Typer(no_args_is_help=True, help="Export and import the committed offsets of groups.")
 
 
 @app.command("export")
@@ -28,7 +28,7 @@ def export_offsets(
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006 - Typer reads the default and hands out a new list
 ) -> None:
-    """Print group,topic,partition,offset lines or JSON, for `import` and for kafka-consumer-groups."""
+    """Print offsets as group,topic,partition,offset lines or JSON, for `import` and for kafka-consumer-groups."""
     if bool(groups) == all_groups:
         raise typer.BadParameter("give the names of groups, or --all")
     found = read_some(bootstrap, properties, groups) if groups else read_all(bootstrap, properties)
@@ -52,24 +52,24 @@ def read_some(bootstrap: str, properties: list[str], groups: list[str]) -> dict[
 
 
 def read_all(bootstrap: str, properties: list[str]) -> dict[str, dict[Place, Commit]]:
-    """Fails for a group that cannot be read: what is missing from a file of all offsets would not be noticed."""
+    """Fails if a group cannot be read: otherwise nobody would notice that the file lacks it."""
     with wire(bootstrap, properties) as cluster:
         groups = list_committed(cluster)
     for one in groups.values():
-        if one.refused and one.refused.code != ErrorCode.GROUP_ID_NOT_FOUND:  # of a kind that commits no offsets
+        if one.refused and one.refused.code != ErrorCode.GROUP_ID_NOT_FOUND:  # a group type without offsets
             raise one.refused
     return {name: sort_commits(one.committed.items()) for name, one in sorted(groups.items()) if one.committed}
 
 
 @app.command("import")
 def import_offsets(
-    file: Annotated[Path | None, typer.Argument(help="CSV or JSON, as `export` prints it; default: stdin")] = None,
+    file: Annotated[Path | None, typer.Argument(help="CSV or JSON from `export` (default: stdin)")] = None,
     execute: Execute = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
     json: Json = False,
 ) -> None:
-    """Give groups the offsets of a file. Shows old and new offsets; does it with --execute."""
+    """Set the offsets of groups from a file. Only shows old and new offsets; --execute applies the change."""
     try:
         wanted = read_groups(sys.stdin.read() if file is None else file.read_text())
     except OSError as error:
@@ -86,8 +86,8 @@ def import_offsets(
         try:
             moves = plan_restore(commits, spans(cluster, commits), read_commits(bootstrap, properties, name), warn)
             carry_out(cluster, name, moves, execute=execute, json=json)
-        except Failed as error:  # the other groups can go on
+        except Failed as error:  # continue with the other groups
             warn(f"{name}: {error}")
             refused += 1
     if refused:
-        raise Failed(f"{refused} of {len(wanted)} groups were left as they are")
+        raise Failed(f"{refused} of {len(wanted)} groups were not changed")

@@ -1,4 +1,4 @@
-"""Results on stdout, as a table for people or JSON for programs; remarks on stderr, where no pipe picks them up."""
+"""Print results to stdout, as a table or JSON, and messages to stderr."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from rich.table import Table
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:
-    """Numbers stand to the right. When stdout is no terminal nothing is cut to its width."""
+    """Numbers are right-aligned. Without a terminal, the table may be of any width."""
     here = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for index, column in enumerate(columns):
         numbers = {type(row[index]) for row in rows} - {NoneType} in ({int}, {float})
@@ -50,7 +50,7 @@ def warn(message: str) -> None:
 
 @contextmanager
 def until_reader_leaves() -> Iterator[None]:
-    """The reader of stdout has seen enough, as in `ottla consume ... | head`: that is an end like any other."""
+    """End normally when the reader of stdout closes it, as in `ottla consume ... | head`."""
     try:
         yield
         sys.stdout.flush()
@@ -60,7 +60,7 @@ def until_reader_leaves() -> Iterator[None]:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr for long work; call what it gives with how much is done. Nothing where there is no terminal."""
+    """A progress bar on stderr; call the yielded function with the amount done. Does nothing without a terminal."""
     if not sys.stderr.isatty():
         yield lambda done: None
         return

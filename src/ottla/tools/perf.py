@@ -1,4 +1,4 @@
-"""`ottla perf`: how fast can this cluster take records, give them back, and pass one on from end to end."""
+"""`ottla perf`: measure produce and consume throughput, and end-to-end latency."""
 
 import os
 import sys
@@ -17,14 +17,14 @@ from ottla.tools.output import document, table
 from ottla.tools.reader import Reader, choose_partitions, new_consumer
 from ottla.tools.session import BOOTSTRAP, TIMEOUT_S, Bootstrap, Failed, Json, Properties, client
 
-app = typer.Typer(no_args_is_help=True, help="Measure produce, consume and end-to-end latency.")
+app = typer.Typer(no_args_is_help=True, help="Measure produce and consume throughput, and end-to-end latency.")
 
 MEGABYTE = 1_000_000
-STEP = 1000  # records between two looks at the clock and the bar
+STEP = 1000  # records between checks of the clock and the progress bar
 
-Records = Annotated[int, typer.Option("--records", "-n", min=1, help="How many")]
-Size = Annotated[int, typer.Option("--size", "-s", min=0, help="Bytes in a value")]
-Acks = Annotated[str, typer.Option("--acks", help="0, 1 or all")]
+Records = Annotated[int, typer.Option("--records", "-n", min=1, help="Number of records")]
+Size = Annotated[int, typer.Option("--size", "-s", min=0, help="Bytes per value")]
+Acks = Annotated[str, typer.Option("--acks", help="Required acknowledgements: 0, 1 or all")]
 
 
 @app.command("produce")
@@ -32,16 +32,16 @@ def measure_produce(
     topic: str,
     records: Records = 100_000,
     size: Size = 1000,
-    throughput: Annotated[int, typer.Option("--throughput", help="Records a second at most; 0: no limit")] = 0,
+    throughput: Annotated[int, typer.Option("--throughput", help="Maximum records per second; 0: no limit")] = 0,
     acks: Acks = "all",
-    compression: Annotated[str, typer.Option("--compression", "-z", help="none gzip snappy lz4 zstd")] = "none",
-    batch_size: Annotated[int, typer.Option("--batch-size", help="Bytes in a batch at most")] = 131_072,
-    linger_ms: Annotated[float, typer.Option("--linger-ms", help="Wait so long for a batch to fill")] = 5.0,
+    compression: Annotated[str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd")] = "none",
+    batch_size: Annotated[int, typer.Option("--batch-size", help="Maximum bytes per batch")] = 131_072,
+    linger_ms: Annotated[float, typer.Option("--linger-ms", help="Maximum wait for a batch to fill")] = 5.0,
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006 - Typer reads the default and hands out a new list
 ) -> None:
-    """Send records as fast as the cluster takes them; latency is from hand-over to acknowledgement."""
+    """Send records as fast as the cluster accepts them. Latency is measured from send to acknowledgement."""
     options = {"acks": acks, "compression.type": compression, "batch.size": batch_size, "linger.ms": linger_ms}
     producer = Producer(client(bootstrap, properties, **options))
     latencies, errors = array("d"), list[KafkaError]()
@@ -52,8 +52,8 @@ def measure_produce(
         else:
             errors.append(error)
 
-    value = os.urandom(size)  # does not compress: the worst case for the wire
-    producer.list_topics(timeout=TIMEOUT_S)  # connected before the clock starts
+    value = os.urandom(size)  # incompressible: the worst case for the network
+    producer.list_topics(timeout=TIMEOUT_S)  # connect before the clock starts
     started = time.perf_counter()
     with bar() as progress:
         task = progress.add_task("produce", total=records)
@@ -92,12 +92,12 @@ def hold_back(producer: Producer, sent: int, throughput: int, started: float) ->
 @app.command("consume")
 def measure_consume(
     topic: str,
-    records: Annotated[int, typer.Option("--records", "-n", min=0, help="How many; 0: all there are")] = 0,
+    records: Annotated[int, typer.Option("--records", "-n", min=0, help="Number of records; 0: all")] = 0,
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Read records from the beginning as fast as they come."""
+    """Read records from the beginning as fast as possible."""
     consumer = new_consumer(bootstrap, properties, "read_uncommitted")
     try:
         reader = Reader(consumer, topic, choose_partitions(consumer, topic, []), BEGINNING)
@@ -126,13 +126,13 @@ def measure_latency(
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Send one record at a time and wait until a consumer has it."""
+    """Send one record at a time and wait until a consumer receives it."""
     producer = Producer(client(bootstrap, properties, acks=acks, **{"linger.ms": 0}))
     consumer = new_consumer(bootstrap, properties, "read_uncommitted")
     value, latencies = os.urandom(size), array("d")
     try:
         Reader(consumer, topic, choose_partitions(consumer, topic, []), End())
-        pass_one_on(producer, consumer.poll, topic, value)  # the first one pays for the connections
+        pass_one_on(producer, consumer.poll, topic, value)  # not measured: opens the connections
         started = time.perf_counter()
         with bar() as progress:
             task = progress.add_task("latency", total=records)
@@ -146,7 +146,7 @@ def measure_latency(
 
 
 def pass_one_on(producer: Producer, poll: Callable[[float], Message | None], topic: str, value: bytes) -> float:
-    """Milliseconds from `produce` to the record in the consumer's hands."""
+    """Milliseconds from `produce` until the consumer has the record."""
     sent = time.perf_counter()
     producer.produce(topic, value)
     while time.perf_counter() - sent < TIMEOUT_S:
@@ -159,7 +159,7 @@ def pass_one_on(producer: Producer, poll: Callable[[float], Message | None], top
 
 
 def bar() -> Progress:
-    """On the terminal only: a log file gets the result and nothing else."""
+    """Shown on a terminal only, so that log files contain just the result."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

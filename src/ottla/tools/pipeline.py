@@ -1,4 +1,4 @@
-"""`ottla pipeline`: list, run, stop, status, new. Running takes the extra `spark` and Java; the others need no Java."""
+"""`ottla pipeline`: list, run, stop, status, new. `run` needs the extra `spark` and Java; the others need no Java."""
 
 import os
 import time
@@ -17,23 +17,21 @@ from ottla.tools.session import Json
 if TYPE_CHECKING:
     from ottla.spark.runner.state import RunState
 
-app = typer.Typer(no_args_is_help=True, help="Run data pipelines on Spark: list, run, stop, look at, begin a new one.")
+app = typer.Typer(no_args_is_help=True, help="List, run, stop and create data pipelines on Spark.")
 
 LIBRARIES: Final = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "deltalake"}
-Folder = Annotated[
-    Path | None, typer.Option("--folder", help="Where it runs; default: its place under $OTTLA_PIPELINES")
-]
+Folder = Annotated[Path | None, typer.Option("--folder", help="Folder of the run (default: under $OTTLA_PIPELINES)")]
 RAW = {"allow_extra_args": True, "ignore_unknown_options": True}
 HELP = ("--help", "-h")
 USAGE = """Usage: ottla pipeline run NAME_OR_FILE [OPTIONS]
 
-  Runs a pipeline until it is told to stop, or with --once until it has worked through what is there.
-  `ottla pipeline list` has the names; `ottla pipeline run NAME_OR_FILE --help` shows all options of one."""
+  Runs a pipeline until it is stopped, or with --once until it has processed the existing data.
+  `ottla pipeline list` shows the names; `ottla pipeline run NAME_OR_FILE --help` shows a pipeline's options."""
 
 
 @app.command("list")
 def list_pipelines(json: Json = False) -> None:
-    """List the pipelines that come with Ottla, with their options."""
+    """List the pipelines that come with Ottla. With --json, also their options."""
     with extra():
         from ottla.spark.runner import catalogue
 
@@ -55,14 +53,14 @@ def list_pipelines(json: Json = False) -> None:
 
 @app.command(context_settings=RAW, add_help_option=False)
 def run(context: typer.Context) -> None:
-    """Run a pipeline until it is told to stop: `ottla pipeline run NAME_OR_FILE --help`."""
-    # The flags are those of a pipeline's own file (`python file.py --help`), so the same parser reads them.
+    """Run a pipeline until it is stopped; see `ottla pipeline run NAME_OR_FILE --help`."""
+    # The options are those of the pipeline's file (`python file.py --help`), so its parser reads them.
     if not context.args or context.args[0] in HELP:
         say(USAGE)
         raise typer.Exit(0 if context.args else 2)
     name, *arguments = context.args
     if name.startswith("-"):
-        raise typer.BadParameter("the name of the pipeline, or its file, comes first")
+        raise typer.BadParameter("give the pipeline's name or file first, then its options")
     with extra():
         from ottla.spark.runner import Wrong, catalogue, running
 
@@ -77,9 +75,9 @@ def run(context: typer.Context) -> None:
 def stop(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     folder: Folder = None,
-    timeout: Annotated[float, typer.Option("--timeout", min=0, help="Wait so many seconds for the end")] = 120.0,
+    timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for the end")] = 120.0,
 ) -> None:
-    """Ask a running pipeline to stop after the batches it is in, and wait until it has."""
+    """Stop a running pipeline after its current batches, and wait for the end."""
     from ottla.spark.runner import state
 
     here = place(name, folder)
@@ -87,12 +85,12 @@ def stop(
     if now is None:
         raise Failed(f"{name} has never run in {here}: see `ottla pipeline status`, or --folder")
     if now.state != state.RUNNING:
-        warn(f"{name} does not run: {story(now)}")
+        warn(f"{name} is not running: {story(now)}")
         return
     state.ask_to_stop(here)
     if not state.wait_for_end(here, timeout):
         raise Failed(
-            f"{name} (process {now.pid} on {now.host}) still runs after {timeout:.0f} s; it has been asked to stop"
+            f"{name} (process {now.pid} on {now.host}) is still running after {timeout:.0f} s; it was asked to stop"
         )
     end = state.status(here)
     assert end, "it has run"
@@ -103,11 +101,11 @@ def stop(
 
 @app.command()
 def status(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Default: all that have run")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Default: all that have ever run")] = None,
     folder: Folder = None,
     json: Json = False,
 ) -> None:
-    """Show which pipelines run, how far and how fast they are, and how the others ended."""
+    """Show state, progress, rate and lag of running pipelines, and how the others ended."""
     from ottla.spark.runner import state
 
     if name or folder:
@@ -132,10 +130,10 @@ def status(
 
 @app.command()
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the pipeline: letters, digits and hyphens")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the pipeline: letters, digits and hyphens")],
     folder: Annotated[Path, typer.Option("--folder", help="Write it here")] = Path(),
 ) -> None:
-    """Write a pipeline to begin with, and its test; both run as they are."""
+    """Create a pipeline file and its test as a starting point. Both run unchanged."""
     from ottla.spark.runner.template import write_files
 
     for path in write_files(name, folder):
@@ -188,7 +186,7 @@ def place(name: str, folder: Path | None) -> Path:
 
 @contextmanager
 def extra() -> Iterator[None]:
-    """What needs the extra `spark`, and says so in a line."""
+    """Turn a missing library into an error that names the extra `spark`."""
     try:
         yield
     except ModuleNotFoundError as error:

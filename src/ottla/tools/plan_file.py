@@ -1,4 +1,4 @@
-"""The JSON files of kafka-reassign-partitions and kafka-leader-election: read strictly, written the same way.
+"""The JSON files of kafka-reassign-partitions and kafka-leader-election: read strictly, and written.
 
 topics       {"version": 1, "topics": [{"topic": "orders"}]}
 plan         {"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2]}]}
@@ -34,7 +34,7 @@ def read_plan(path: Path) -> Placement:
             case _:
                 raise Failed(f"{path}: entry {number}: expected topic, partition and a list of replicas")
         if (topic, index) in plan:
-            raise Failed(f"{path}: entry {number}: {topic} partition {index} was there before")
+            raise Failed(f"{path}: entry {number}: {topic} partition {index} is a duplicate")
         if len(set(replicas)) != len(replicas):
             raise Failed(f"{path}: entry {number}: {topic} partition {index} names a broker twice")
         plan[topic, index] = tuple(replicas)

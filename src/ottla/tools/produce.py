@@ -1,4 +1,4 @@
-"""`ottla produce`: records from arguments, a file or standard input, one a line, into a topic."""
+"""`ottla produce`: send records to a topic, from arguments, a file or standard input (one per line)."""
 
 import sys
 import time
@@ -15,11 +15,11 @@ from ottla.tools.output import document, warn
 from ottla.tools.record import Record, from_json
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Properties, client, explain, pairs
 
-SHOWN_MAX = 5  # the first refusals tell the story; thousands more hide it
+SHOWN_MAX = 5  # delivery errors to print; thousands more would hide the first
 
 
 class Deliveries:
-    """What became of the records: how many arrived, where, and the first of those that did not."""
+    """Counts delivered and refused records, keeps their offsets per partition, and prints the first errors."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -35,7 +35,7 @@ class Deliveries:
         self.count += 1
         partition, offset = message.partition(), message.offset()
         assert partition is not None
-        if offset is not None and offset >= 0:  # with acks=0 nobody knows
+        if offset is not None and offset >= 0:  # unknown with acks=0
             span = self.spans.setdefault(partition, [offset, offset])
             span[:] = min(span[0], offset), max(span[1], offset)
 
@@ -43,25 +43,33 @@ class Deliveries:
 def produce(
     topic: str,
     values: Annotated[
-        list[str] | None, typer.Argument(help="The records; without any, lines of --file or stdin")
+        list[str] | None, typer.Argument(help="Record values (default: lines of --file or stdin)")
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record")] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every record")] = None,
     key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-K", help="A record is KEY, this text, VALUE")
+        str | None, typer.Option("--key-separator", "-K", help="Split each record into key and value at this text")
     ] = None,
-    header: Annotated[list[str], typer.Option("--header", "-H", metavar="NAME=VALUE", help="Repeatable")] = [],  # noqa: B006
-    partition: Annotated[int | None, typer.Option("--partition", "-p", help="Default: by key, else spread")] = None,
-    timestamp: Annotated[str | None, typer.Option("--timestamp", help="Milliseconds, ISO time, or -5m")] = None,
-    null_value: Annotated[bool, typer.Option("--null-value", help="One record without value: a tombstone")] = False,
+    header: Annotated[
+        list[str], typer.Option("--header", "-H", metavar="NAME=VALUE", help="Header of every record; repeatable")
+    ] = [],  # noqa: B006
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", help="Send to this partition (default: by key, else spread)")
+    ] = None,
+    timestamp: Annotated[
+        str | None, typer.Option("--timestamp", help="Record timestamp: milliseconds, an ISO time, or -5m")
+    ] = None,
+    null_value: Annotated[
+        bool, typer.Option("--null-value", help="Send one record with a null value (a tombstone)")
+    ] = False,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the records from this file")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Records in and the report out are JSON")] = False,
-    acks: Annotated[str, typer.Option("--acks", help="0, 1 or all")] = "all",
-    compression: Annotated[str, typer.Option("--compression", "-z", help="none gzip snappy lz4 zstd")] = "none",
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds until a record is given up")] = 30.0,
+    json: Annotated[bool, typer.Option("--json", help="Read records as JSON, print the report as JSON")] = False,
+    acks: Annotated[str, typer.Option("--acks", help="Required acknowledgements: 0, 1 or all")] = "all",
+    compression: Annotated[str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd")] = "none",
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds to wait for a record's delivery")] = 30.0,
     transactional_id: Annotated[
-        str | None, typer.Option("--transactional-id", help="All records in one transaction: all are seen, or none")
+        str | None, typer.Option("--transactional-id", help="Send all records in one transaction: all or nothing")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report, only errors")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors")] = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
@@ -75,7 +83,7 @@ def produce(
     )
     options = {"acks": acks, "compression.type": compression, "message.timeout.ms": int(timeout * 1000)}
     if transactional_id is not None:
-        # A transaction may not end before the last of its records is given up.
+        # The transaction must not time out before the delivery of its last record does.
         options |= {"transactional.id": transactional_id, "transaction.timeout.ms": max(60_000, int(timeout * 1000))}
     producer = Producer(client(bootstrap, properties, **options))
     deliveries = Deliveries()
@@ -100,14 +108,14 @@ def produce(
 
 @contextmanager
 def transaction(producer: Producer, timeout: float) -> Iterator[None]:
-    """Commit at the end; abort when something goes wrong on the way there."""
+    """Commit at the end; abort on an error."""
     producer.init_transactions(timeout)
     producer.begin_transaction()
     try:
         yield
         producer.commit_transaction(timeout)
     except BaseException:
-        with suppress(KafkaException):  # fenced, or the cluster is gone: it aborts by itself in time
+        with suppress(KafkaException):  # fenced, or cluster unreachable: it aborts when it times out
             producer.abort_transaction(timeout)
         raise
 
@@ -145,7 +153,7 @@ def parse_lines(lines: Iterable[bytes], shared: Record, separator: str | None, *
 
 
 def merge(record: Record, shared: Record) -> Record:
-    """What a line says itself wins over what the command line says for all."""
+    """Fields of the record override those of the command line; headers are combined."""
     return Record(
         shared.key if record.key is None else record.key,
         record.value,

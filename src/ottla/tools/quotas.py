@@ -1,4 +1,4 @@
-"""`ottla quotas`: how much users, client ids and addresses may use."""
+"""`ottla quotas`: quotas of users, client ids and addresses."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -12,8 +12,8 @@ from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Json, Properties, 
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Quotas: how much users, client ids and addresses may use. Who is over one waits: the broker answers, says for"
-    " how long, and reads nothing from the connection meanwhile.",
+    help="List, set and remove quotas of users, client ids and addresses.\n\nA client over its quota is throttled: the"
+    " broker answers with a throttle time, and reads nothing from the connection until it has passed.",
 )
 
 USER, CLIENT, IP = "user", "client-id", "ip"
@@ -25,16 +25,16 @@ class Kind(StrEnum):
     IP = "ip"
 
 
-TYPES = {Kind.USER: USER, Kind.CLIENT: CLIENT, Kind.IP: IP}  # as requests call them
+TYPES = {Kind.USER: USER, Kind.CLIENT: CLIENT, Kind.IP: IP}  # as named in requests
 PRODUCE, FETCH = "producer_byte_rate", "consumer_byte_rate"
 REQUEST, MUTATION, CONNECTION = "request_percentage", "controller_mutation_rate", "connection_creation_rate"
 BYTES = (PRODUCE, FETCH)
 DEFAULT = "(default)"
-User = Annotated[str | None, typer.Option("--user", "-u", help="Of this user; with --client, of both together")]
-Client = Annotated[str | None, typer.Option("--client", "-c", help="Of clients with this client id")]
-Ip = Annotated[str | None, typer.Option("--ip", help="Of this address, or host")]
+User = Annotated[str | None, typer.Option("--user", "-u", help="This user; with --client, both together")]
+Client = Annotated[str | None, typer.Option("--client", "-c", help="Clients with this client id")]
+Ip = Annotated[str | None, typer.Option("--ip", help="This IP address or host")]
 Defaults = Annotated[
-    list[Kind], typer.Option("--default", "-d", help="Of each of this kind that has no quota of its own; repeatable")
+    list[Kind], typer.Option("--default", "-d", help="All of this kind that have no quota of their own; repeatable")
 ]
 Entity = dict[str, str | None]
 
@@ -49,10 +49,10 @@ def list_command(
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Show the quotas, all of them or those of a user, a client id or an address.
+    """List all quotas, or those of a user, a client id or an address.
 
-    A user's quota with a client id wins over the user's own, a user's over that for all users, and any quota of users
-    over those of client ids. A default is for each one alone, not for all together.
+    The first that exists applies: of user and client id together, of the user, the default of users, of the client id.
+    A default applies to each user, client id or address separately, not to their sum.
     """
     entity = name_entity(user, client, ip, default)
     with wire(bootstrap, properties) as cluster:
@@ -73,24 +73,24 @@ def set_command(
     ip: Ip = None,
     default: Defaults = [],  # noqa: B006 - Typer reads the default and hands out a new list
     produce: Annotated[
-        str | None, typer.Option("--produce", metavar="SIZE", help="Bytes produced a second, such as 10MB")
+        str | None, typer.Option("--produce", metavar="SIZE", help="Bytes produced per second, such as 10MB")
     ] = None,
     fetch: Annotated[
-        str | None, typer.Option("--fetch", metavar="SIZE", help="Bytes consumed a second, such as 10MB")
+        str | None, typer.Option("--fetch", metavar="SIZE", help="Bytes consumed per second, such as 10MB")
     ] = None,
     requests: Annotated[
-        float | None, typer.Option("--requests", metavar="PERCENT", help="Time of the broker that its requests take")
+        float | None, typer.Option("--requests", metavar="PERCENT", help="Broker time that its requests may take")
     ] = None,
     changes: Annotated[
-        float | None, typer.Option("--changes", metavar="RATE", help="Partitions created or deleted a second")
+        float | None, typer.Option("--changes", metavar="RATE", help="Partitions created or deleted per second")
     ] = None,
     connections: Annotated[
-        int | None, typer.Option("--connections", metavar="RATE", help="Connections a second; of addresses only")
+        int | None, typer.Option("--connections", metavar="RATE", help="New connections per second; only for addresses")
     ] = None,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Set quotas of a user, a client id, both together, or an address. They hold at once, on every broker by itself.
+    """Set quotas of a user, a client id, both together, or an address. They apply at once, on each broker separately.
 
     ottla quotas set --user ann --produce 10MB --fetch 20MB
 
@@ -121,15 +121,15 @@ def remove(
     client: Client = None,
     ip: Ip = None,
     default: Defaults = [],  # noqa: B006 - Typer reads the default and hands out a new list
-    produce: Annotated[bool, typer.Option("--produce", help="Only that of bytes produced")] = False,
-    fetch: Annotated[bool, typer.Option("--fetch", help="Only that of bytes consumed")] = False,
-    requests: Annotated[bool, typer.Option("--requests", help="Only that of time")] = False,
-    changes: Annotated[bool, typer.Option("--changes", help="Only that of partitions")] = False,
-    connections: Annotated[bool, typer.Option("--connections", help="Only that of connections")] = False,
+    produce: Annotated[bool, typer.Option("--produce", help="Only the produce quota")] = False,
+    fetch: Annotated[bool, typer.Option("--fetch", help="Only the fetch quota")] = False,
+    requests: Annotated[bool, typer.Option("--requests", help="Only the request time quota")] = False,
+    changes: Annotated[bool, typer.Option("--changes", help="Only the partition change quota")] = False,
+    connections: Annotated[bool, typer.Option("--connections", help="Only the connection quota")] = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Remove quotas: all that a user, a client id, both together, or an address has, or some of them."""
+    """Remove all or some quotas of a user, a client id, both together, or an address."""
     entity = require_entity(name_entity(user, client, ip, default))
     chosen = {PRODUCE: produce, FETCH: fetch, REQUEST: requests, MUTATION: changes, CONNECTION: connections}
     wanted = [key for key, is_chosen in chosen.items() if is_chosen]
@@ -150,7 +150,7 @@ def name_entity(user: str | None, client: str | None, ip: str | None, defaults: 
         if named is not None or kind in defaults:
             entity[TYPES[kind]] = named
     if IP in entity and len(entity) > 1:
-        raise typer.BadParameter("an address has quotas of its own, and none together with a user or a client id")
+        raise typer.BadParameter("an address cannot be combined with a user or a client id")
     return entity
 
 

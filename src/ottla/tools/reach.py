@@ -1,7 +1,7 @@
-"""Whether the cluster answers, before a command begins: a client would go on trying until its timeout, and say little.
+"""Check that the cluster answers before a command starts. A client would retry until its timeout, and explain little.
 
-A broker tells its clients where to go on (`advertised.listeners`). Where that is an address that does not answer from
-here, everything fails although `--bootstrap` is right: so the addresses that were told are tried, too.
+A broker sends its clients to its `advertised.listeners`. If these do not answer from here, every command fails although
+`--bootstrap` is right. So the advertised addresses are tried, too.
 """
 
 import socket
@@ -15,14 +15,14 @@ from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 CONNECT_S_MAX = 5.0
 ANSWER_S_MAX = 10.0  # a broker that works may be busy for a while
-TOLD_S_MAX = 8.0  # the same of an address that clients are sent to
+TOLD_S_MAX = 8.0  # the same for an advertised address
 PROBES_MAX = 16  # addresses tried at once
 
 
 def reach(bootstrap: str, security: Security | None) -> list[str]:
-    """The addresses that clients are sent to. Failed, with a sentence that names the address, when nobody answers.
+    """The advertised addresses. Raises Failed, with the address in the message, when no broker answers.
 
-    Without `security` it is not known how to talk there: then somebody must listen, and nothing is told.
+    Without `security` it only checks that the port is open, and returns no addresses.
     """
     reasons: list[str] = []
     for address in places(bootstrap):
@@ -49,7 +49,7 @@ def ask(address: Address, security: Security) -> list[str]:
 
 
 def check_told(asked: str, told: list[Address], security: Security) -> None:
-    """One that answers is enough: others of a cluster may be down."""
+    """One answer is enough: other brokers may be down."""
     reasons: dict[Address, str] = {}
     pool = ThreadPoolExecutor(PROBES_MAX)
     try:
@@ -63,13 +63,13 @@ def check_told(asked: str, told: list[Address], security: Security) -> None:
         pool.shutdown(wait=False, cancel_futures=True)
     places_told = ", ".join(f"{name(address)} ({reason})" for address, reason in reasons.items())
     raise Failed(
-        f"{asked} answers, and sends clients on to {places_told}, which does not answer: correct advertised.listeners "
-        "of the broker, or make that address known here"
+        f"{asked} answers, but sends clients to {places_told}, which does not answer: correct advertised.listeners "
+        "of the broker, or make that address reachable from here"
     )
 
 
 def probe(address: Address, security: Security) -> str | None:
-    """Why nobody answers there; None if somebody does."""
+    """Why the address does not answer; None if it does."""
     try:
         knock(address)
         Connection(address, TOLD_S_MAX, security=security).close()

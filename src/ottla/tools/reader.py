@@ -1,6 +1,6 @@
-"""Records of a topic from a moment on, in the order in which they come; no group is joined and nothing is committed.
+"""Read a topic from a given position, in order of arrival, without joining a group or committing.
 
-The end is where the partitions ended when reading began, so that it is reached even while others produce.
+Reading ends at the offsets where the partitions ended at the start, so it ends even while others produce.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,12 +12,12 @@ from ottla.tools.moment import End, Last, Moment, Offset, Time
 from ottla.tools.output import warn
 from ottla.tools.session import TIMEOUT_S, Failed, client, explain
 
-BATCH = 500  # records taken from the client at once: one call, one flush of stdout
+BATCH = 500  # records per call to the client, and per flush of stdout
 WAIT_S = 0.5
 
 
 class Reader:
-    """Partitions of one topic, read from a moment on. `pending` are those that have not reached their end."""
+    """Reads partitions of one topic. `pending` holds those that have not reached their end."""
 
     def __init__(self, consumer: Consumer, topic: str, partitions: Sequence[int], start: Moment) -> None:
         self._consumer = consumer
@@ -32,7 +32,7 @@ class Reader:
         consumer.assign([TopicPartition(topic, index, starts[index]) for index in partitions])
 
     def batch(self, size_max: int, *, follow: bool) -> list[Message]:
-        """What has come in, possibly nothing. Unless following, nothing beyond the ends."""
+        """Records that have arrived, possibly none. Without `follow`, none beyond the ends."""
         taken: list[Message] = []
         for index, offset, message in take_batch(self._consumer, size_max):
             if message is None or offset >= self._ends[index] - 1:
@@ -42,14 +42,14 @@ class Reader:
         return taken
 
     def note_printed(self, batch: Sequence[Message]) -> None:
-        """Nobody keeps account of it."""
+        """Nothing to do: no offsets are committed."""
 
 
 class Source(Protocol):
-    """Where records come from: a `Reader`, or the member of a group."""
+    """Where records come from: a `Reader`, or a group `Member`."""
 
     @property
-    def pending(self) -> object: ...  # true while there is more to wait for
+    def pending(self) -> object: ...  # true while more records are expected
 
     def batch(self, size_max: int, *, follow: bool) -> list[Message]: ...
 
@@ -57,9 +57,9 @@ class Source(Protocol):
 
 
 def take_batch(consumer: Consumer, size_max: int) -> Iterator[tuple[int, int, Message | None]]:
-    """Partition, offset and record; None for a record at the end of a partition.
+    """Partition, offset and record; the record is None at the end of a partition.
 
-    Wait for one, then take what came with it: asked for many, the library waits until it has as many.
+    Polls for one record, then takes those that are already there: `consume(n)` would wait for all n.
     """
     first = consumer.poll(WAIT_S)
     for message in [] if first is None else [first, *consumer.consume(min(size_max, BATCH) - 1, timeout=0)]:
@@ -73,7 +73,7 @@ def take_batch(consumer: Consumer, size_max: int) -> Iterator[tuple[int, int, Me
 
 def new_consumer(bootstrap: str, properties: Sequence[str], isolation: str = "read_committed", **more: Any) -> Consumer:
     options = {
-        "group.id": "ottla-consume",  # the library wants one; nothing joins or commits
+        "group.id": "ottla-consume",  # the library requires one; it is neither joined nor committed to
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "auto.offset.reset": "earliest",
@@ -98,7 +98,7 @@ def watermarks(consumer: Consumer, topic: str, index: int) -> tuple[int, int]:
 
 
 def positions(consumer: Consumer, topic: str, bounds: dict[int, tuple[int, int]], start: Moment) -> dict[int, int]:
-    """The first offset to read in each partition, always between its start and its end."""
+    """The first offset to read in each partition, clamped to its start and end."""
     match start:
         case Offset(value):
             return {index: min(max(value, low), high) for index, (low, high) in bounds.items()}
@@ -109,5 +109,5 @@ def positions(consumer: Consumer, topic: str, bounds: dict[int, tuple[int, int]]
         case Time(milliseconds):
             asked = [TopicPartition(topic, index, milliseconds) for index in bounds]
             found = {part.partition: part.offset for part in consumer.offsets_for_times(asked, timeout=TIMEOUT_S)}
-            # A negative offset says that nothing is that young: begin at the end.
+            # A negative offset means no record is that recent: start at the end.
             return {index: found[index] if found[index] >= 0 else high for index, (_, high) in bounds.items()}

@@ -1,4 +1,4 @@
-"""`ottla reassign`: generate, execute, verify, cancel, list. Files are those of kafka-reassign-partitions."""
+"""`ottla reassign`: generate, execute, verify, cancel, list. Uses the files of kafka-reassign-partitions."""
 
 import time
 from pathlib import Path
@@ -17,35 +17,33 @@ from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Json, Properties, 
 
 app = typer.Typer(no_args_is_help=True, help="Move replicas between brokers, and change the replication factor.")
 
-Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="A JSON file, as `generate --save` writes it")]
+Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="JSON file from `generate --save`")]
 POLL_S = 0.5
 
 
 @app.command()
 def generate(
-    topic: Annotated[list[str], typer.Option("--topic", "-t", help="A topic to place anew; repeatable")] = [],  # noqa: B006 - Typer reads the default and hands out a new list
+    topic: Annotated[list[str], typer.Option("--topic", "-t", help="Topic to reassign; repeatable")] = [],  # noqa: B006 - Typer reads the default and hands out a new list
     topics_file: Annotated[
         Path | None, typer.Option("--topics-file", help='Topics as {"topics": [{"topic": "NAME"}]}')
     ] = None,
     brokers: Annotated[
         str | None, typer.Option("--brokers", metavar="1,2,3", help="Use these brokers only (default: all)")
     ] = None,
-    drain: Annotated[list[int], typer.Option("--drain", help="Leave nothing on this broker; repeatable")] = [],  # noqa: B006
-    replicas: Annotated[
-        int | None, typer.Option("--replicas", "-r", min=1, help="ReplicaChange the replication factor to this")
-    ] = None,
-    ignore_racks: Annotated[bool, typer.Option("--ignore-racks", help="Place as if brokers had no racks")] = False,
+    drain: Annotated[list[int], typer.Option("--drain", help="Move all replicas off this broker; repeatable")] = [],  # noqa: B006
+    replicas: Annotated[int | None, typer.Option("--replicas", "-r", min=1, help="New replication factor")] = None,
+    ignore_racks: Annotated[bool, typer.Option("--ignore-racks", help="Ignore the racks of brokers")] = False,
     save: Annotated[Path | None, typer.Option("--save", help="Write the plan to this file")] = None,
     save_current: Annotated[
-        Path | None, typer.Option("--save-current", help="Write the placement of now to this file, to go back to it")
+        Path | None, typer.Option("--save-current", help="Write the current assignment to this file, for rollback")
     ] = None,
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Propose a placement that is even and moves as little as possible. Nothing is changed.
+    """Propose a balanced assignment of replicas that moves as little as possible. Changes nothing.
 
-    Without --topic or --topics-file all topics are placed, the internal ones too.
+    Without --topic or --topics-file, all topics are included, also the internal ones.
     """
     names = [*topic, *(read_topics(topics_file) if topics_file else [])] or None
     with wire(bootstrap, properties) as cluster:
@@ -90,14 +88,14 @@ def chosen_brokers(layout: Layout, brokers: str | None, drain: list[int]) -> dic
         except ValueError:
             raise typer.BadParameter(f"--brokers {brokers}: expected broker ids, such as 1,2,3") from None
     holding = {broker for one in layout.partitions.values() for broker in one.replicas}
-    # A broker that is gone for good is drained, too: it is not in the cluster any more, and its replicas are.
+    # --drain also takes a broker that is no longer in the cluster but still assigned replicas.
     if unknown := sorted((wanted - set(layout.brokers)) | (set(drain) - set(layout.brokers) - holding)):
-        raise Failed(f"there is no broker {unknown[0]} in the cluster: {', '.join(map(str, layout.brokers))} are there")
+        raise Failed(f"there is no broker {unknown[0]} in the cluster, only {', '.join(map(str, layout.brokers))}")
     return {broker: rack for broker, rack in layout.racks.items() if broker in wanted and broker not in drain}
 
 
 def sizes_of(cluster: Cluster) -> dict[Place, int]:
-    """Bytes of one replica of each partition: the largest, for that is what a new one will have."""
+    """Bytes of the largest replica of each partition: the size that a new replica will have."""
     return {place: max(some.values()) for place, some in replica_sizes(cluster).items()}
 
 
@@ -106,25 +104,28 @@ def show_changes(moves: list[ReplicaChange], partitions: int) -> None:
     if rows:
         table(("topic", "partition", "now", "then", "to copy"), rows)
     copied = sum(one.bytes_to_copy for one in moves)
-    say(f"{len(moves)} of {partitions} partitions change, {format_size(copied)} are copied.")
+    say(f"{len(moves)} of {partitions} partitions change, {format_size(copied)} to copy.")
 
 
 @app.command()
 def execute(
     plan_file: Plan,
     throttle: Annotated[
-        str | None, typer.Option("--throttle", metavar="RATE", help="Copy no faster than this on each broker: 10MB")
+        str | None,
+        typer.Option("--throttle", metavar="RATE", help="Maximum copy rate per broker and second, such as 10MB"),
     ] = None,
-    additional: Annotated[bool, typer.Option("--additional", help="Although other partitions are being moved")] = False,
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait until all is moved, then lift the throttle")] = False,
+    additional: Annotated[
+        bool, typer.Option("--additional", help="Start even if other partitions are being moved")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait for the end, then remove the throttle")] = False,
     save_current: Annotated[
-        Path | None, typer.Option("--save-current", help="Write the placement of now to this file, to go back to it")
+        Path | None, typer.Option("--save-current", help="Write the current assignment to this file, for rollback")
     ] = None,
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Move the replicas of a plan."""
+    """Start moving the replicas as the plan says."""
     plan = read_plan(plan_file)
     try:
         rate = None if throttle is None else parse_size(throttle)
@@ -134,7 +135,7 @@ def execute(
         layout = read_layout(cluster, {topic for topic, _ in plan})
         require(layout, plan)
         if (others := reassignment.ongoing(cluster)) and not additional:
-            raise Failed(f"{len(others)} partitions are being moved already: wait, `cancel` them, or give --additional")
+            raise Failed(f"{len(others)} partitions are already being moved: wait, `cancel` them, or use --additional")
         if save_current:
             write_plan(save_current, {place: layout.partitions[place].replicas for place in plan})
         moves = changes(layout.placement, plan, sizes_of(cluster))
@@ -153,7 +154,7 @@ def execute(
     elif wait:
         say(f"moved {len(moves)} partitions")
     else:
-        say(f"moving {len(moves)} partitions; follow them with: ottla reassign verify {plan_file}")
+        say(f"moving {len(moves)} partitions; check progress with: ottla reassign verify {plan_file}")
 
 
 def require(layout: Layout, plan: Placement) -> None:
@@ -179,7 +180,7 @@ def follow(cluster: Cluster, plan: Placement) -> None:
 
 
 def lift(cluster: Cluster, plan: Placement) -> None:
-    """Lift the throttle of what has been moved; brokers keep theirs while others are being moved."""
+    """Remove the throttle of these topics, and that of the brokers unless other partitions are being moved."""
     busy = bool(reassignment.ongoing(cluster))
     reassignment.lift_throttle(cluster, {topic for topic, _ in plan}, [] if busy else None)
 
@@ -187,12 +188,14 @@ def lift(cluster: Cluster, plan: Placement) -> None:
 @app.command()
 def verify(
     plan_file: Plan,
-    keep_throttle: Annotated[bool, typer.Option("--keep-throttle", help="Do not lift the throttle at the end")] = False,
+    keep_throttle: Annotated[
+        bool, typer.Option("--keep-throttle", help="Do not remove the throttle at the end")
+    ] = False,
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Show how far a plan is. When all is moved, lift the throttle. Fails while something is missing."""
+    """Show the progress of a plan. Removes the throttle when it is complete; exits with 1 until then."""
     plan = read_plan(plan_file)
     with wire(bootstrap, properties) as cluster:
         layout = read_layout(cluster, {topic for topic, _ in plan})
@@ -224,13 +227,13 @@ def state(layout: Layout, place: Place, wanted: tuple[int, ...], moving: bool) -
 @app.command()
 def cancel(
     plan_file: Annotated[Path | None, typer.Argument(metavar="PLAN", help="Only the partitions of this file")] = None,
-    all_moves: Annotated[bool, typer.Option("--all", "-a", help="Everything that is being moved")] = False,
-    keep_throttle: Annotated[bool, typer.Option("--keep-throttle", help="Do not lift the throttle")] = False,
+    all_moves: Annotated[bool, typer.Option("--all", "-a", help="All partitions being moved")] = False,
+    keep_throttle: Annotated[bool, typer.Option("--keep-throttle", help="Do not remove the throttle")] = False,
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Stop moving: the replicas of before stay, the new ones are deleted."""
+    """Cancel moves: the old replicas stay, the new ones are deleted."""
     if (plan_file is None) != all_moves:
         raise typer.BadParameter("give a PLAN, or --all")
     wanted = read_plan(plan_file) if plan_file else None
@@ -255,7 +258,7 @@ def list_moves(
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """List the partitions that are being moved."""
+    """List the partitions being moved."""
     with wire(bootstrap, properties) as cluster:
         moving = reassignment.ongoing(cluster)
     rows = [

@@ -1,10 +1,10 @@
-"""One record as a line of JSON, the same for `produce --json` and `consume --json`, so that one feeds the other.
+"""One record as a line of JSON, the same for `produce --json` and `consume --json`, so that they can be piped.
 
     {"key": "k", "value": "v", "headers": [["name", "text"]], "partition": 0, "timestamp": 1763200000000}
 
-Bytes that are not UTF-8 stand in base64 under `key_base64`, `value_base64`, or as `{"base64": "..."}` in a header. A
-value that is a JSON object or list is sent as its text. Null is null: a record without value is a tombstone. `topic`
-and `offset` are facts of a record that was read; `produce` passes over them.
+Bytes that are not UTF-8 are base64 in `key_base64` or `value_base64`, or `{"base64": "..."}` in a header. A value that
+is a JSON object or list is sent as its JSON text. A null value is a tombstone. `consume` also prints `topic` and
+`offset`; `produce` ignores them.
 """
 
 import json
@@ -25,7 +25,7 @@ class Record(NamedTuple):
 
 
 def from_json(line: str) -> Record:
-    """Raises ValueError with a sentence for the reader."""
+    """Raises ValueError with a message for the user."""
     fields = json.loads(line)
     if not isinstance(fields, dict):
         raise ValueError("expected a JSON object with key, value, headers, partition, timestamp")

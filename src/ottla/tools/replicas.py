@@ -1,4 +1,4 @@
-"""`ottla replicas verify`: do all replicas hold the same records?"""
+"""`ottla replicas verify`: check that all replicas hold the same records."""
 
 from typing import Annotated, Any
 
@@ -28,8 +28,8 @@ def verify(
 ) -> None:
     """Read every replica of these topics and compare offsets and checksums with the leader's. Fails if one differs.
 
-    Replicas that are out of sync are compared, too. Brokers are read as a consumer reads them, and the leader once for
-    each of the others.
+    Out-of-sync replicas are compared, too. This loads the brokers like consumers do; the leader is read once per
+    follower.
     """
     if bool(topics) == all_topics:
         raise typer.BadParameter("give the names of topics, or --all")
@@ -52,7 +52,7 @@ def verify(
 def check_partition(cluster: Cluster, where: TopicPartition, partition: PartitionLayout) -> dict[str, Any]:
     row: dict[str, Any] = {"topic": where.topic, "partition": where.partition, "leader": partition.leader}
     if partition.leader < 0:
-        return {**row, "start": None, "end": None, "compared": 0, "faults": {"all": "no replica leads"}}
+        return {**row, "start": None, "end": None, "compared": 0, "faults": {"all": "no leader"}}
     compacted = "compact" in cluster.configs(where.topic).get("cleanup.policy", "")
     others = [broker for broker in partition.replicas if broker != partition.leader]
     found = compare(cluster, where, partition.leader, others, compacted=compacted)

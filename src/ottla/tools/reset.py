@@ -1,10 +1,9 @@
-"""Where a group shall go on reading: a goal and what is known of each partition give its new offset. Nothing is asked
-here and nothing is done.
+"""Compute a group's new offset from a goal and the state of a partition. Pure functions, no requests.
 
     Earliest   Latest   To(offset)   At(time)   Shift(by)   Current   (the committed offset, else the end)
 
-As in Kafka's own tool an offset before the start becomes the start, one after the end the end; a time that no record
-has reached means the end; and a shift needs something to shift.
+As in Kafka's own tool, offsets are clamped to the partition's start and end, a time later than all records means the
+end, and a shift requires a committed offset.
 """
 
 from collections.abc import Callable, Mapping
@@ -52,7 +51,7 @@ class Move(NamedTuple):
 def move(
     goal: Goal, place: Place, span: Span, commit: Commit | None, found: int | None, warn: Callable[[str], None]
 ) -> Move:
-    """`found` is the offset of the first record of the time that is asked for, if there is one."""
+    """`found` is the offset of the first record at or after the time of `At`, if any."""
     old = commit.offset if commit else None
     match goal:
         case Earliest():
@@ -78,7 +77,7 @@ def plan_restore(
     commits: Mapping[Place, Commit],
     warn: Callable[[str], None],
 ) -> list[Move]:
-    """The way back to offsets that were written down before."""
+    """The moves that restore exported offsets."""
     if missing := sorted(wanted.keys() - spans.keys()):
         raise Failed(f"no such partition: {', '.join(f'{topic}:{index}' for topic, index in missing)}")
     return [
@@ -96,5 +95,5 @@ def within(span: Span, offset: int, place: Place, warn: Callable[[str], None]) -
     allowed = min(max(offset, span.start), span.end)
     if allowed != offset:
         end = "before the start" if offset < span.start else "beyond the end"
-        warn(f"{place[0]} partition {place[1]}: offset {offset} is {end}, {allowed} is taken")
+        warn(f"{place[0]} partition {place[1]}: offset {offset} is {end}, {allowed} is used")
     return allowed

@@ -1,4 +1,4 @@
-"""What a shell offers after `ottla serve`: the options of its own parser, which is not Typer's."""
+"""Shell completion for `ottla serve`, whose options come from its own parser, not from Typer."""
 
 from importlib import import_module
 from typing import Any
@@ -10,7 +10,7 @@ class ServeCommand(TyperCommand):
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         from ottla.serve import parser
 
-        # Typer brings its own copy of Click, or uses the one that is installed, by its version.
+        # Depending on its version, Typer bundles Click or uses the installed one.
         click = next(base.__module__ for base in TyperCommand.__mro__ if base.__name__ == "Command").rpartition(".")[0]
         item = import_module(f"{click}.shell_completion").CompletionItem
         actions = parser()._actions

@@ -1,4 +1,4 @@
-"""What every command shares: which cluster, how to talk to it, and how to say that it said no."""
+"""Shared by all commands: options of the connection, clients, and how errors are reported."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 BOOTSTRAP = os.environ.get("OTTLA_BOOTSTRAP", "localhost:9092")
 TIMEOUT_S = 30.0
-MET: list[str] = []  # the addresses that the cluster of this command sends its clients to
+MET: list[str] = []  # the addresses that the cluster advertises
 
-Bootstrap = Annotated[str, typer.Option("--bootstrap", "-b", help="The cluster: host:port,... ($OTTLA_BOOTSTRAP)")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people")]
+Bootstrap = Annotated[str, typer.Option("--bootstrap", "-b", help="The brokers: host:port,... ($OTTLA_BOOTSTRAP)")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text")]
 Properties = Annotated[
     list[str],
-    typer.Option("--property", "-X", metavar="NAME=VALUE", help="Any client option of librdkafka; repeatable"),
+    typer.Option("--property", "-X", metavar="NAME=VALUE", help="Any librdkafka client option; repeatable"),
 ]
 
 Item = TypeVar("Item")
@@ -35,34 +35,35 @@ Value = TypeVar("Value")
 
 
 def client(bootstrap: str, properties: Iterable[str] = (), **more: Any) -> dict[str, Any]:
-    """Options of a librdkafka client. Its own log lines are off: what matters comes back as an error."""
+    """Options of a librdkafka client. Its logging is off; its errors are raised."""
     given = pairs(properties)
     try:
         secure = read_security(given)
-    except Failed:  # an option of security that only librdkafka knows, or that it will refuse better
+    except Failed:  # a security option that only librdkafka knows, or rejects with a better message
         secure = None
     meet(bootstrap, secure)
     return {"bootstrap.servers": bootstrap, "client.id": "ottla", "log_level": 0, **more, **given}
 
 
 def meet(bootstrap: str, secure: Security | None) -> None:
-    """Fail soon when nobody answers; remember where clients are sent, for what goes wrong later."""
+    """Fail early when no broker answers. Remember the advertised addresses for later error messages."""
     MET[:] = reach(bootstrap, secure)
 
 
 def admin(bootstrap: str, properties: Iterable[str] = ()) -> AdminClient:
-    """To be held in a variable: when the last reference goes, the answers still awaited are lost with it."""
+    """Keep it in a variable: when the last reference goes, pending answers are lost."""
     return AdminClient(client(bootstrap, properties))
 
 
 def wire(bootstrap: str, properties: Iterable[str] = ()) -> Cluster:
-    """Our own client, for the requests that librdkafka has no call for; it takes librdkafka's options of security."""
+    """Ottla's own client, for requests that librdkafka cannot send. It takes librdkafka's security options."""
     secure = read_security(pairs(properties))
     meet(bootstrap, secure)
     return Cluster(bootstrap, security=secure)
 
 
-# librdkafka's names and ours, which are those of Kafka's Java clients. Files that are read here have no name there.
+# librdkafka's option names and ours, which are those of Kafka's Java clients. The Java clients have no options for the
+# FILES, so their content is passed.
 OURS = {
     "security.protocol": "security.protocol",
     "ssl.ca.location": "ssl.truststore.location",
@@ -82,10 +83,10 @@ JAAS = '{module} required username="" password="";'
 
 
 def read_security(properties: Mapping[str, str]) -> Security:
-    """The security that librdkafka's options ask for."""
+    """Convert librdkafka's security options."""
     given = {name: value for name, value in properties.items() if name.startswith(("security.", "ssl.", "sasl."))}
     if strange := sorted(given.keys() - OURS.keys() - FILES.keys() - LOGIN):
-        raise Failed(f"{strange[0]} does not work with this command")
+        raise Failed(f"{strange[0]} is not supported by this command")
     ours = {OURS[name]: value for name, value in given.items() if name in OURS}
     for name in FILES.keys() & given.keys():
         try:
@@ -116,7 +117,7 @@ def pairs(texts: Iterable[str]) -> dict[str, str]:
 
 
 def settle(futures: Mapping[Item, "Future[Value]"], *, fine: Iterable[int] = ()) -> dict[Item, Value]:
-    """Wait for the answer for each item. A refusal fails the command, unless its code is in `fine`; all are shown."""
+    """Wait for all answers. An error fails the command unless its code is in `fine`; all errors are printed."""
     done: dict[Item, Value] = {}
     refused: list[str] = []
     for item, future in futures.items():

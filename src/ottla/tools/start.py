@@ -1,6 +1,6 @@
-"""From the process to a command and back to an exit code; what goes wrong on the way is one line, not a traceback.
+"""Run the command line and return an exit code. Errors are printed as one line, not as a traceback.
 
-0 done, 1 the cluster or a record said no, 2 the command line made no sense. Needs the extra `tools`, and says so.
+Exit codes: 0 success, 1 the command failed, 2 invalid command line. Without the extra `tools`, says how to install it.
 """
 
 import sys
@@ -8,38 +8,38 @@ import sys
 LIBRARIES = {"typer", "rich", "confluent_kafka"}
 WITHOUT_TOOLS = """Usage: ottla COMMAND [OPTIONS]
 
-  serve      run a broker until it is told to stop; see `ottla serve --help`
+  serve      run a broker; see `ottla serve --help`
   --version  print the version
 
-every other command comes with: pip install 'ottla[tools]'
-console comes with: pip install 'ottla[console]'
-pipeline and mirror come with: pip install 'ottla[spark]'"""
+all other commands need: pip install 'ottla[tools]'
+console needs: pip install 'ottla[console]'
+pipeline and mirror need: pip install 'ottla[spark]'"""
 
 
 USAGE = 2
 # Options of Kafka's own tools, kcat and rpk.
 HINTS = {
-    "--from-beginning": "`ottla consume` begins at the beginning; elsewhere with --from",
-    "-o": "where to begin is --from: beginning, end, an offset, -10, -5m",
-    "--offset": "where to begin is --from: beginning, end, an offset, -10, -5m",
-    "--bootstrap-server": "the cluster is --bootstrap, or -b",
-    "--broker-list": "the cluster is --bootstrap, or -b",
-    "--brokers": "the cluster is --bootstrap, or -b",
-    "--topic": "the topic stands without an option: `ottla consume TOPIC`, `ottla topics describe TOPIC`",
-    "-t": "the topic stands without an option: `ottla consume TOPIC`",
-    "-C": "`ottla consume TOPIC`",
-    "-P": "`ottla produce TOPIC`",
-    "-L": "`ottla brokers` and `ottla topics list`",
-    "--max-messages": "stop after so many with --max, or -n",
-    "-c": "stop after so many with --max, or -n",
-    "--replication-factor": "copies are --replicas, or -r",
+    "--from-beginning": "`ottla consume` starts at the beginning; use --from to start elsewhere",
+    "-o": "use --from: beginning, end, an offset, -10, -5m",
+    "--offset": "use --from: beginning, end, an offset, -10, -5m",
+    "--bootstrap-server": "use --bootstrap, or -b",
+    "--broker-list": "use --bootstrap, or -b",
+    "--brokers": "use --bootstrap, or -b",
+    "--topic": "the topic is an argument: `ottla consume TOPIC`, `ottla topics describe TOPIC`",
+    "-t": "the topic is an argument: `ottla consume TOPIC`",
+    "-C": "use `ottla consume TOPIC`",
+    "-P": "use `ottla produce TOPIC`",
+    "-L": "use `ottla brokers` and `ottla topics list`",
+    "--max-messages": "use --max, or -n",
+    "-c": "use --max, or -n",
+    "--replication-factor": "use --replicas, or -r",
     "--list": "`list` is a command: `ottla topics list`, `ottla groups list`",
     "--describe": "`describe` is a command: `ottla topics describe TOPIC`",
     "--create": "`create` is a command: `ottla topics create TOPIC`",
     "--delete": "`delete` is a command: `ottla topics delete TOPIC`",
-    "--consumer-property": "an option of the client is --property NAME=VALUE, or -X",
-    "--producer-property": "an option of the client is --property NAME=VALUE, or -X",
-    "--command-config": "options of the client are --property NAME=VALUE, or -X",
+    "--consumer-property": "use --property NAME=VALUE, or -X",
+    "--producer-property": "use --property NAME=VALUE, or -X",
+    "--command-config": "use --property NAME=VALUE, or -X",
 }
 
 
@@ -73,7 +73,7 @@ def tools(arguments: list[str]) -> int:
 
 
 def give_hints(arguments: list[str]) -> None:
-    """After a command line that was not understood: how Ottla says what other tools say."""
+    """After an invalid command line, name Ottla's equivalents of other tools' options."""
     for argument in arguments:
         if hint := HINTS.get(argument.partition("=")[0]):
             print(f"ottla: {argument.partition('=')[0]}: {hint}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`ottla tokens`: delegation tokens, which let others log in as their owner for a while."""
+"""`ottla tokens`: delegation tokens, with which others log in as the owner for a limited time."""
 
 import binascii
 import sys
@@ -13,23 +13,29 @@ from ottla.client.tokens import Token, create_token, expire_token, list_tokens, 
 from ottla.tools.output import document, say, table
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Json, Properties, wire
 
-app = typer.Typer(no_args_is_help=True, help="Delegation tokens: log in as somebody for a while.")
+app = typer.Typer(no_args_is_help=True, help="Create, renew, expire and describe delegation tokens.")
 
 HOUR_MS = 3_600_000
-Hours = Annotated[float | None, typer.Option("--hours", min=0, help="For so long; without it, as the broker has it")]
+Hours = Annotated[
+    float | None, typer.Option("--hours", min=0, help="Renew for this long (default: the broker's renewal period)")
+]
 Owners = Annotated[list[str], typer.Option("--owner", help="Only tokens of this user; repeatable")]
 
 
 @app.command()
 def create(
-    owner: Annotated[str | None, typer.Option("--owner", help="For this user and not for oneself")] = None,
-    renewer: Annotated[list[str], typer.Option("--renewer", help="Who else may renew and end it; repeatable")] = [],  # noqa: B006
-    hours: Annotated[float | None, typer.Option("--hours", min=0, help="Its life; without it, the longest")] = None,
+    owner: Annotated[str | None, typer.Option("--owner", help="Create it for this user (default: yourself)")] = None,
+    renewer: Annotated[
+        list[str], typer.Option("--renewer", help="User who may also renew and expire it; repeatable")
+    ] = [],  # noqa: B006
+    hours: Annotated[
+        float | None, typer.Option("--hours", min=0, help="Maximum lifetime (default: the longest allowed)")
+    ] = None,
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Make a token. Its password is shown: whoever has it is the owner."""
+    """Create a token and print its password. Whoever knows the password can log in as the owner."""
     lifetime_ms = -1 if hours is None else max(1, round(hours * HOUR_MS))
     with wire(bootstrap, properties) as cluster:
         token = create_token(cluster, owner=owner, renewers=renewer, lifetime_ms=lifetime_ms)
@@ -45,23 +51,23 @@ def renew(
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Let a token live longer. Its password is asked for, or read from standard input."""
-    say(f"the token holds until {change(renew_token, hours, bootstrap, properties)}")
+    """Extend the validity of a token. Prompts for its password, or reads it from standard input."""
+    say(f"the token is valid until {change(renew_token, hours, bootstrap, properties)}")
 
 
 @app.command()
 def expire(
-    hours: Annotated[float | None, typer.Option("--hours", min=0, help="In so long; without it, now")] = None,
+    hours: Annotated[float | None, typer.Option("--hours", min=0, help="Expire after this long (default: now)")] = None,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """End a token. Its password is asked for, or read from standard input."""
+    """Expire a token. Prompts for its password, or reads it from standard input."""
     until = change(expire_token, hours, bootstrap, properties)
-    say("the token is gone" if hours is None else f"the token holds until {until}")
+    say("the token is expired" if hours is None else f"the token is valid until {until}")
 
 
 def change(how: Callable[[Cluster, str, int], int], hours: float | None, bootstrap: str, properties: list[str]) -> str:
-    """Renew or end the token whose password is given; until when it holds now."""
+    """Renew or expire the token with the given password; returns its new expiry time."""
     password = read_password()
     with wire(bootstrap, properties) as cluster:
         return moment(how(cluster, password, -1 if hours is None else round(hours * HOUR_MS)))
@@ -74,7 +80,7 @@ def describe_command(
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Show the tokens that one may see, without their passwords."""
+    """List the tokens that you may see, without their passwords."""
     with wire(bootstrap, properties) as cluster:
         rows = [describe(token) for token in list_tokens(cluster, owner or None)]
     if json:
@@ -110,5 +116,5 @@ def read_password() -> str:
     except binascii.Error:
         word = ""
     if not word:
-        raise Failed("give the password of the token on standard input, as it was shown")
+        raise Failed("give the token's password on standard input, as `create` printed it")
     return word

@@ -1,4 +1,4 @@
-"""`ottla top`: the cluster, live in a terminal. Rates are differences between two looks at it."""
+"""`ottla top`: show the cluster live in a terminal. Rates are differences between two samples."""
 
 import time
 from typing import Annotated, Any, NamedTuple
@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 class Look(NamedTuple):
-    """What one look at the cluster found."""
+    """One sample of the cluster."""
 
     at_s: float
     layout: Layout
@@ -36,14 +36,14 @@ class Look(NamedTuple):
 
 
 def top(
-    interval: Annotated[float, typer.Option("--interval", "-i", min=0.2, help="Seconds between two looks")] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Show it once, and end")] = False,
-    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="Topics and groups to show")] = ROWS,
+    interval: Annotated[float, typer.Option("--interval", "-i", min=0.2, help="Seconds between updates")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit")] = False,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="Maximum topics and groups to show")] = ROWS,
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006 - Typer reads the default and hands out a new list
 ) -> None:
-    """Watch brokers, topics and groups: who leads, what flows, who is behind. Ctrl-C ends it."""
+    """Show brokers, topics and groups live: leaders, rates and lag. Stop with Ctrl-C."""
     with wire(bootstrap, properties) as cluster:
         before = look(cluster)
         time.sleep(interval)
@@ -60,7 +60,7 @@ def top(
                 trouble = ""
                 try:
                     before, now = now, look(cluster)
-                except Failed as error:  # shown instead of ending: clusters come back
+                except Failed as error:  # show it and go on: the cluster may recover
                     trouble = str(error)
                 live.update(screen(before, now, rows, trouble), refresh=True)
 
@@ -110,7 +110,7 @@ def topics(before: Look, now: Look) -> list[Row]:
 
 
 def groups(before: Look, now: Look) -> list[Row]:
-    """The one with most to read first. A group that gains on its topics has a time to clear."""
+    """Largest lag first. `clear_s` is known only for a group that reads faster than its topics grow."""
     rows: list[Row] = []
     seconds = max(now.at_s - before.at_s, 1e-9)
     for name, commits in now.commits.items():
@@ -132,7 +132,7 @@ def groups(before: Look, now: Look) -> list[Row]:
 
 
 def advance(before: dict[Place, int], now: dict[Place, int], place: Place) -> int:
-    """By how much an offset moved; a partition that is new, or was created again, has not moved yet."""
+    """By how much an offset grew; 0 for a new or recreated partition."""
     return max(0, now.get(place, 0) - before.get(place, now.get(place, 0)))
 
 

@@ -1,4 +1,4 @@
-"""`ottla topics`: list, describe, create, delete, alter, and delete the first records of one."""
+"""`ottla topics`: list, describe, create, delete and alter topics, and delete their oldest records."""
 
 import time
 from typing import Annotated, Any
@@ -14,16 +14,16 @@ from ottla.tools.reader import choose_partitions, new_consumer, positions, water
 from ottla.tools.session import BOOTSTRAP, TIMEOUT_S, Bootstrap, Failed, Json, Properties, admin, pairs, settle
 
 app = typer.Typer(
-    no_args_is_help=True, help="List, describe, create, delete and alter topics, and delete records of one."
+    no_args_is_help=True, help="List, describe, create, delete and alter topics, and delete their oldest records."
 )
 
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC...")]
-Configs = Annotated[list[str], typer.Option("--config", metavar="NAME=VALUE", help="A topic option; repeatable")]
+Configs = Annotated[list[str], typer.Option("--config", metavar="NAME=VALUE", help="Set a topic option; repeatable")]
 
 
 @app.command("list")
 def list_topics(
-    internal: Annotated[bool, typer.Option("--internal", help="Also those the cluster keeps for itself")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics")] = False,
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006 - Typer reads the default and hands out a new list
@@ -99,14 +99,17 @@ def bounds(cluster: AdminClient, partitions: list[TopicPartition], spec: OffsetS
 @app.command()
 def create(
     names: Names,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1 for the broker's default")] = -1,
-    replicas: Annotated[int, typer.Option("--replicas", "-r", help="-1 for the broker's default")] = -1,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many; -1: the broker's default")] = -1,
+    replicas: Annotated[
+        int, typer.Option("--replicas", "-r", help="Replication factor; -1: the broker's default")
+    ] = -1,
     assign: Annotated[
-        list[str], typer.Option("--assign", metavar="BROKER,...", help="Replicas of the next partition; repeatable")
+        list[str],
+        typer.Option("--assign", metavar="BROKER,...", help="Brokers of one partition; repeat for each partition"),
     ] = [],  # noqa: B006
     config: Configs = [],  # noqa: B006
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if it already exists")] = False,
-    validate_only: Annotated[bool, typer.Option("--validate-only", help="Ask, create nothing")] = False,
+    validate_only: Annotated[bool, typer.Option("--validate-only", help="Check, but create nothing")] = False,
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
@@ -115,7 +118,7 @@ def create(
     shape: dict[str, Any] = {"num_partitions": partitions, "replication_factor": replicas}
     if assign:
         if partitions != -1 or replicas != -1:
-            raise typer.BadParameter("--assign already says how many partitions and replicas")
+            raise typer.BadParameter("--assign cannot be combined with --partitions or --replicas")
         shape = {"num_partitions": len(assign), "replica_assignment": [brokers(text) for text in assign]}
     topics = [NewTopic(name, config=pairs(config), **shape) for name in names]
     cluster = admin(bootstrap, properties)
@@ -150,14 +153,17 @@ def delete(
 def delete_records(
     name: Annotated[str, typer.Argument(metavar="TOPIC")],
     before: Annotated[
-        str, typer.Option("--before", help="end, an offset, -N (keep the last N), -5m or an ISO time: those before go")
+        str,
+        typer.Option("--before", help="Delete up to here: end, an offset, -N (keep the last N), -5m, or an ISO time"),
     ],
-    partition: Annotated[list[int], typer.Option("--partition", "-p", help="Default: all; repeatable")] = [],  # noqa: B006
+    partition: Annotated[
+        list[int], typer.Option("--partition", "-p", help="Only this partition; repeatable (default: all)")
+    ] = [],  # noqa: B006
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Delete the first records of partitions, up to an offset or a time."""
+    """Delete the oldest records of partitions, up to an offset or a time."""
     try:
         limit = moment(before, int(time.time() * 1000))
     except ValueError as error:
@@ -187,16 +193,16 @@ def delete_records(
 @app.command()
 def alter(
     name: Annotated[str, typer.Argument(metavar="TOPIC")],
-    partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="The new, larger number")] = None,
+    partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="The new, larger count")] = None,
     config: Configs = [],  # noqa: B006
     delete_config: Annotated[
-        list[str], typer.Option("--delete-config", metavar="NAME", help="Back to the default; repeatable")
+        list[str], typer.Option("--delete-config", metavar="NAME", help="Reset to the default; repeatable")
     ] = [],  # noqa: B006
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Add partitions, set options, take options back."""
+    """Add partitions, set topic options, or reset them to their defaults."""
     if partitions is None and not config and not delete_config:
         raise Failed("nothing to alter: give --partitions, --config or --delete-config")
     cluster = admin(bootstrap, properties)

@@ -1,8 +1,8 @@
-"""What a cluster says about transactions, and how one is ended from outside.
+"""Describe transactions, and abort hanging ones.
 
 A transaction is known in two places: to the coordinator of its transactional id (state, timeout, partitions), and to
-each partition it wrote to (the producer's id and where its records begin). Where the second knows one that the first
-has forgotten, it hangs: nobody will ever end it, and readers of committed records wait in front of it for ever.
+each partition it wrote to (producer id and start offset). If a partition has an open transaction that the coordinator
+no longer knows, the transaction hangs: it never ends, and read_committed consumers wait at its start forever.
 """
 
 import time
@@ -51,7 +51,7 @@ def find_transactions(cluster: Cluster, filters: Filters) -> list[dict[str, Any]
     found = []
     for broker, connection in cluster.brokers().items():
         needed = PATTERN_SINCE if filters.pattern is not None else DURATION_SINCE if filters.duration_ms >= 0 else 0
-        if connection.version(LIST) < needed:  # it would leave the filter out, and list too many
+        if connection.version(LIST) < needed:  # it would ignore the filter, and list too many
             raise Failed(f"the broker at {connection.name} is too old for this filter")
         answer = ask_for_list(cluster, connection, request)
         if answer.unknown_state_filters:
@@ -107,7 +107,7 @@ def facts(cluster: Cluster, name: str) -> dict[str, Any]:
 
 
 def producers(cluster: Cluster, places: Iterable[Place]) -> dict[Place, list[ProducerState]]:
-    """Who has written to these partitions lately, or has a transaction open there; asked of their leaders."""
+    """Recent producers of these partitions, and those with an open transaction, as their leaders report."""
     topics: dict[str, list[int]] = {}
     for topic, index in places:
         topics.setdefault(topic, []).append(index)
@@ -115,7 +115,7 @@ def producers(cluster: Cluster, places: Iterable[Place]) -> dict[Place, list[Pro
 
 
 def writers(cluster: Cluster, topic: str, indexes: Iterable[int]) -> dict[Place, list[ProducerState]]:
-    cluster.leaders(topic)  # says at once if there is no such topic
+    cluster.leaders(topic)  # fails at once if the topic does not exist
 
     def attempt() -> dict[Place, list[ProducerState]]:
         leaders = cluster.leaders(topic)
@@ -134,7 +134,7 @@ def writers(cluster: Cluster, topic: str, indexes: Iterable[int]) -> dict[Place,
 
 
 def abort_hanging(cluster: Cluster, place: Place, start: int) -> int:
-    """Write the marker that nobody else will; returns the id of the producer whose transaction that was."""
+    """Write the missing abort marker; returns the producer id of the transaction."""
     active = [one for one in producers(cluster, [place])[place] if one.current_txn_start_offset >= 0]
     hanging = next((one for one in active if one.current_txn_start_offset == start), None)
     where = f"{place[0]} partition {place[1]}"

@@ -1,4 +1,4 @@
-"""`ottla transactions`: list, describe, producers, abort. Sent by ourselves: librdkafka has no such calls."""
+"""`ottla transactions`: list, describe, producers, abort. Uses Ottla's client, as librdkafka has no such calls."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -17,17 +17,17 @@ app = typer.Typer(no_args_is_help=True, help="List, describe and abort transacti
 
 @app.command("list")
 def list_transactions(
-    state: Annotated[list[str], typer.Option("--state", help="Only these: Ongoing, Empty, ...; repeatable")] = [],  # noqa: B006 - Typer reads the default and hands out a new list
-    producer_id: Annotated[list[int], typer.Option("--producer-id", help="Only of these producers; repeatable")] = [],  # noqa: B006
+    state: Annotated[list[str], typer.Option("--state", help="In this state: Ongoing, Empty, ...; repeatable")] = [],  # noqa: B006 - Typer reads the default and hands out a new list
+    producer_id: Annotated[list[int], typer.Option("--producer-id", help="Of this producer; repeatable")] = [],  # noqa: B006
     longer_than: Annotated[
-        str | None, typer.Option("--longer-than", help="Only those open for longer: 30s, 5m, PT5M")
+        str | None, typer.Option("--longer-than", help="Only transactions open for longer: 30s, 5m, PT5M")
     ] = None,
-    match: Annotated[str | None, typer.Option("--match", help="Only ids that this regular expression matches")] = None,
+    match: Annotated[str | None, typer.Option("--match", help="Only ids matching this regular expression")] = None,
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """List the transactional ids that the cluster knows."""
+    """List the transactional ids known to the cluster."""
     try:
         duration = -1 if longer_than is None else duration_ms(longer_than)
     except ValueError as error:
@@ -74,12 +74,14 @@ def moment(milliseconds: int) -> str:
 @app.command()
 def producers(
     topic: str,
-    partition: Annotated[list[int], typer.Option("--partition", "-p", help="Default: all; repeatable")] = [],  # noqa: B006
+    partition: Annotated[
+        list[int], typer.Option("--partition", "-p", help="Only this partition; repeatable (default: all)")
+    ] = [],  # noqa: B006
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Show who writes to a topic, and where the transactions that are open in it begin."""
+    """Show the producers of a topic, and the start offsets of its open transactions."""
     with wire(bootstrap, properties) as cluster:
         indexes = partition or sorted(cluster.leaders(topic))
         found = producers_of(cluster, [(topic, index) for index in indexes])
@@ -116,18 +118,18 @@ def producers(
 @app.command()
 def abort(
     transactional_id: Annotated[
-        str | None, typer.Option("--transactional-id", help="Abort what it has open, and fence its producer")
+        str | None, typer.Option("--transactional-id", help="Abort its open transaction and fence its producer")
     ] = None,
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Where a hanging transaction has records")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Topic of a hanging transaction")] = None,
     partition: Annotated[int | None, typer.Option("--partition", "-p", min=0)] = None,
     start_offset: Annotated[
-        int | None, typer.Option("--start-offset", min=0, help="Where it begins; see `producers`")
+        int | None, typer.Option("--start-offset", min=0, help="Its start offset; see `producers`")
     ] = None,
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Abort the open transaction of a transactional id, or one that hangs in a partition."""
+    """Abort the open transaction of a transactional id, or a hanging one in a partition."""
     with wire(bootstrap, properties) as cluster:
         match transactional_id, topic, partition, start_offset:
             case str(name), None, None, None:

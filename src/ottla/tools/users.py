@@ -1,4 +1,4 @@
-"""`ottla users`: who may log in by SCRAM."""
+"""`ottla users`: users that log in with SCRAM."""
 
 import sys
 from typing import Annotated
@@ -9,12 +9,12 @@ from ottla.client.users import ITERATIONS, MECHANISMS, list_users, remove_user, 
 from ottla.tools.output import document, say, table
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Json, Properties, wire
 
-app = typer.Typer(no_args_is_help=True, help="Users who log in with a password (SCRAM).")
+app = typer.Typer(no_args_is_help=True, help="List, set and remove users that log in with a password (SCRAM).")
 
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
 User = Annotated[str, typer.Argument(help="The name of the user")]
 Mechanisms = Annotated[
-    list[str], typer.Option("--mechanism", "-m", help=f"{' or '.join(MECHANISMS)}; repeatable; without it, both")
+    list[str], typer.Option("--mechanism", "-m", help=f"{' or '.join(MECHANISMS)}; repeatable (default: both)")
 ]
 
 
@@ -24,7 +24,7 @@ def list_command(
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006 - Typer reads the default and hands out a new list
 ) -> None:
-    """Show the users and how they can log in."""
+    """List the users and their SCRAM mechanisms."""
     with wire(bootstrap, properties) as cluster:
         users = list_users(cluster)
     if json:
@@ -40,17 +40,20 @@ def set_command(
     user: User,
     mechanism: Mechanisms = [],  # noqa: B006
     iterations: Annotated[
-        int, typer.Option("--iterations", min=ITERATIONS_MIN, max=ITERATIONS_MAX, help="How slow guessing is")
+        int,
+        typer.Option(
+            "--iterations", min=ITERATIONS_MIN, max=ITERATIONS_MAX, help="More make guessing the password slower"
+        ),
     ] = ITERATIONS,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Make a user, or change a password. The password is asked for, or read from standard input."""
+    """Create a user or change a password. Prompts for the password, or reads it from standard input."""
     chosen = check_mechanisms(mechanism) or list(MECHANISMS)
     password = read_password()
     with wire(bootstrap, properties) as cluster:
         set_password(cluster, user, password, mechanisms=chosen, iterations=iterations)
-    say(f"{user} can log in by {' and '.join(chosen)}")
+    say(f"{user} can log in with {' and '.join(chosen)}")
 
 
 @app.command()
@@ -60,20 +63,20 @@ def remove(
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
-    """Remove a user, or some of the ways to log in."""
+    """Remove a user, or only some of its mechanisms."""
     wanted = check_mechanisms(mechanism)
     with wire(bootstrap, properties) as cluster:
         known = list_users(cluster).get(user)
         if known is None:
             raise Failed(f"there is no user {user}")
         remove_user(cluster, user, wanted or list(known))
-    say(f"{user} is removed" if not wanted else f"{user} cannot log in by {' and '.join(wanted)} any more")
+    say(f"{user} is removed" if not wanted else f"{user} can no longer log in with {' and '.join(wanted)}")
 
 
 def check_mechanisms(given: list[str]) -> list[str]:
     chosen = [one.upper() for one in given]
     if unknown := [one for one in chosen if one not in MECHANISMS]:
-        raise typer.BadParameter(f"there is no mechanism {unknown[0]}: {', '.join(MECHANISMS)}")
+        raise typer.BadParameter(f"unknown mechanism {unknown[0]}; expected one of {', '.join(MECHANISMS)}")
     return chosen
 
 

@@ -1,4 +1,4 @@
-"""`ottla zookeeper`: look at the nodes of a cluster in ZooKeeper. Nothing is ever written."""
+"""`ottla zookeeper`: show the nodes of a cluster in ZooKeeper. Never writes."""
 
 import json as codec
 import os
@@ -12,11 +12,11 @@ import typer
 from ottla.tools.output import document, say, table
 from ottla.tools.session import Failed, Json
 
-app = typer.Typer(no_args_is_help=True, help="Look at the nodes of a cluster in ZooKeeper; read only.")
+app = typer.Typer(no_args_is_help=True, help="Show the nodes of a cluster in ZooKeeper (read-only).")
 
 SERVERS = os.environ.get("OTTLA_ZOOKEEPER", "localhost:2181")
 Servers = Annotated[
-    str, typer.Option("--zookeeper", "-z", metavar="HOST:PORT[/PATH]", help="Where it is ($OTTLA_ZOOKEEPER)")
+    str, typer.Option("--zookeeper", "-z", metavar="HOST:PORT[/PATH]", help="ZooKeeper address ($OTTLA_ZOOKEEPER)")
 ]
 Path = Annotated[str, typer.Argument(help="A node, such as /brokers/ids")]
 CONNECT_S = 10.0
@@ -26,7 +26,7 @@ DEPTH_MAX = 64
 @app.command("ls")
 def list_nodes(
     path: Path = "/",
-    recursive: Annotated[bool, typer.Option("--recursive", "-R", help="Everything below it")] = False,
+    recursive: Annotated[bool, typer.Option("--recursive", "-R", help="Include all nodes below")] = False,
     json: Json = False,
     zookeeper: Servers = SERVERS,
 ) -> None:
@@ -42,7 +42,7 @@ def list_nodes(
 
 @app.command()
 def get(path: Path, json: Json = False, zookeeper: Servers = SERVERS) -> None:
-    """Show what a node holds, and its version."""
+    """Show the data of a node, and its version."""
     from kazoo.exceptions import NoNodeError
 
     with session(zookeeper) as client:
@@ -92,7 +92,7 @@ def children(client: Any, path: str) -> list[str]:
 
 
 def walk(client: Any, path: str) -> Iterator[str]:
-    """Every node below this one, parents first. A node that goes meanwhile is passed over."""
+    """Every node below this one, parents first. A node deleted meanwhile is skipped."""
     from kazoo.exceptions import NoNodeError
 
     pending = [(path.rstrip("/"), name, 1) for name in reversed(children(client, path))]
@@ -108,7 +108,7 @@ def walk(client: Any, path: str) -> Iterator[str]:
 
 
 def reach(servers: str) -> None:
-    """Fail at once when nobody listens: kazoo would go on trying."""
+    """Fail at once when no server listens: kazoo would keep retrying."""
     from kazoo.hosts import collect_hosts
 
     hosts, _ = collect_hosts(servers)

@@ -78,7 +78,7 @@ def test_a_run_is_seen_stopped_fed_killed_and_resumed(
         assert command("pipeline", "stop", "copy", *of_it).stdout == "copy stopped\n"
         assert running.wait() == 0
     assert status(*of_it)["state"] == "stopped"
-    assert "does not run: stopped since" in command("pipeline", "stop", "copy", *of_it).stderr
+    assert "is not running: stopped since" in command("pipeline", "stop", "copy", *of_it).stderr
 
     made = command(*by_name[len(OTTLA) :], "-b", ottla.bootstrap, "--generate-only", "--count", "70")
     assert made.stderr == ""

@@ -1,6 +1,6 @@
-"""Records for the page of messages.
+"""Records for the Messages page.
 
-filter     a closed little grammar: what to show of what is read
+filter     a small filter language: which records to show
 reading    from the newest, an offset or a time; bounded in records, bytes and time
 values     bytes as text, JSON, Avro, Protobuf or hex
 """

@@ -1,4 +1,4 @@
-"""Which records to show, in a closed little grammar. Nothing that is typed is ever run as code.
+"""A small filter language for records. Input is never executed as code.
 
     key = "customer-7"                     header.source contains "web"
     value.customer.city = "Praha"          value.items[0].price >= 10 and not key ~ "^test-"
@@ -8,9 +8,9 @@
     field        key, value, partition, offset, timestamp, header.NAME, and paths into JSON: value.a.b[0], key.a
     comparison   = != < <= > >=   contains   matches "glob*"   ~ "regular expression"   exists (a field alone)
 
-A field without a path is the text of the key or value; one with a path is what JSON has there, numbers compared as
-numbers. Regular expressions run in RE2, which takes time in proportion to the text whatever the pattern is. Length and
-depth are bounded.
+A field without a path is the text of the key or value. A field with a path is the JSON value there; numbers are
+compared as numbers. Regular expressions run in RE2, in time linear in the text for every pattern. Length and depth are
+limited.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ LENGTH_MAX: Final = 2000
 TOKENS_MAX: Final = 200
 DEPTH_MAX: Final = 20
 PATTERN_MAX: Final = 200
-TEXT_MAX: Final = 1 << 16  # of a key or value that is searched
-MEMORY_MAX: Final = 1 << 20  # of a compiled pattern
+TEXT_MAX: Final = 1 << 16  # characters of a key or value that are searched
+MEMORY_MAX: Final = 1 << 20  # per compiled pattern
 PLAIN: Final = ("partition", "offset", "timestamp")
 TOKEN: Final = re.compile(
     r"""\s*(?:(?P<text>"(?:[^"\\]|\\.)*")|(?P<number>-?\d+(?:\.\d+)?)|(?P<sign><=|>=|!=|=|<|>|~|\(|\))"""
@@ -50,7 +50,7 @@ MISSING: Final = object()
 
 @dataclass(frozen=True)
 class Seen:
-    """A record as the filter looks at it; JSON is read when a path asks for it, and once."""
+    """A record as the filter sees it. JSON is parsed once, when a path needs it."""
 
     partition: int
     offset: int
@@ -73,13 +73,13 @@ Test = Callable[[Seen], bool]
 
 
 class Mistake(Failed):
-    """The filter makes no sense; says where and what was expected."""
+    """The filter is invalid; says where, and what was expected."""
 
 
 def compile_filter(text: str) -> Test:
-    """A test of records; an empty filter lets all pass."""
+    """Compile a filter to a test of records; an empty filter matches all."""
     if len(text) > LENGTH_MAX:
-        raise Mistake(f"the filter has {len(text):,} characters, at most {LENGTH_MAX:,} are taken")
+        raise Mistake(f"the filter has {len(text):,} characters; the maximum is {LENGTH_MAX:,}")
     tokens = tokenize(text)
     if not tokens:
         return lambda seen: True
@@ -96,7 +96,7 @@ def tokenize(text: str) -> list[tuple[str, str]]:
     while position < len(text):
         found = TOKEN.match(text, position)
         if found is None or found.lastgroup is None:
-            raise Mistake(f"cannot read {text[position : position + 20].strip()!r}; texts stand in double quotes")
+            raise Mistake(f"cannot read {text[position : position + 20].strip()!r}; put texts in double quotes")
         tokens.append((found.lastgroup, found.group(found.lastgroup)))
         position = found.end()
         if len(tokens) > TOKENS_MAX:
@@ -202,7 +202,7 @@ def comparison(read: Callable[[Seen], Any], sign: str, wanted: Any) -> Test:
                 return False
             try:
                 return compare(*alike(value, wanted))
-            except TypeError:  # a text and a number have no order
+            except TypeError:  # a text and a number cannot be ordered
                 return sign == "!="
 
         return holds
@@ -211,7 +211,7 @@ def comparison(read: Callable[[Seen], Any], sign: str, wanted: Any) -> Test:
 
 
 def alike(value: Any, wanted: Any) -> tuple[Any, Any]:
-    """A text that is a number is compared with numbers as one."""
+    """A text that is a number is compared with numbers as a number."""
     if isinstance(value, str) and isinstance(wanted, int | float) and not isinstance(wanted, bool):
         try:
             return float(value), wanted
@@ -238,7 +238,7 @@ def matcher(sign: str, wanted: str) -> Callable[[str], bool]:
     try:
         found = re2.compile(pattern, options=options)
     except re2.error as error:
-        raise Mistake(f"{wanted!r} is no regular expression: {error}") from None
+        raise Mistake(f"{wanted!r} is not a regular expression: {error}") from None
     return lambda text: found.search(text) is not None
 
 

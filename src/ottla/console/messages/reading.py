@@ -1,8 +1,8 @@
-"""Records of a topic for the page: from the newest, the oldest, an offset or a time; bounded in every way.
+"""Read records of a topic for the page: from the newest, the oldest, an offset or a time, with limits.
 
 The newest are read backwards in steps, so that a filter finds the newest matches first. Reading ends with enough
-matches, at the end of the log, after `SCAN_S` seconds or `SCAN_RECORDS` records; the page says which, and goes on from
-there if it is told to. Records of aborted transactions are left out, as a consumer of committed records does.
+matches, at the end of the log, after `SCAN_S` seconds or `SCAN_RECORDS` records. The page shows the reason, and can
+continue from there. Records of aborted transactions are omitted, as with read_committed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 LIMIT_MAX: Final = 500
 SCAN_S: Final = 20.0
 SCAN_RECORDS: Final = 2_000_000
-STEP: Final = 1_000  # offsets read backwards at once, then twice as many each time
+STEP: Final = 1_000  # offsets in the first step backwards; doubled each time
 STEP_MAX: Final = 100_000
-KEPT_MAX: Final = 16 << 20  # bytes of all records that are kept for the page
+KEPT_MAX: Final = 16 << 20  # bytes of all records kept for the page
 INFLATED_MAX: Final = 64 << 20
 FETCH_BYTES: Final = 1 << 20
 ABORT: Final = 0
@@ -64,13 +64,13 @@ class Query:
 
 @dataclass
 class Reading:
-    """What was found so far; read by the page while a thread fills it."""
+    """The records found so far; a thread fills it while the page reads it."""
 
     found: list[Message] = field(default_factory=list)
     scanned: int = 0
     kept: int = 0
-    ended: str = ""  # why it ended; empty while it goes on
-    positions: dict[int, int] = field(default_factory=dict)  # where to go on
+    ended: str = ""  # why it ended; empty while it runs
+    positions: dict[int, int] = field(default_factory=dict)  # where to continue
     stop: threading.Event = field(default_factory=threading.Event)
     began: float = field(default_factory=time.monotonic)
 
@@ -87,7 +87,7 @@ class Reading:
 
 
 def read(cluster: Cluster, query: Query, reading: Reading) -> Reading:
-    """Fill a reading; in a thread of its own."""
+    """Fill a reading; runs in its own thread."""
     limit = max(1, min(query.limit, LIMIT_MAX))
     topic = cluster.topics([query.topic]).get(query.topic)
     if topic is None:
@@ -147,7 +147,7 @@ def forwards(
 ) -> None:
     reading.positions = {where.partition: offset for where, offset in first.items()}
     share = max(1, -(-limit // max(1, len(first))))
-    for round_limit in (share, limit):  # a share of each partition first, then whatever there is
+    for round_limit in (share, limit):  # first an equal share of each partition, then the rest
         for where in first:
             taken = 0
             position = reading.positions[where.partition]
@@ -167,7 +167,7 @@ def forwards(
 
 
 def follow(cluster: Cluster, query: Query, positions: dict[int, int]) -> Reading:
-    """What came since: for the live tail. Skips ahead where more came than can be shown."""
+    """New records, for the live tail. Skips ahead if there are more than can be shown."""
     wheres = [TopicPartition(query.topic, index) for index in positions]
     ends = latest(cluster, wheres, committed=True)
     reading = Reading()
@@ -216,7 +216,7 @@ def records(cluster: Cluster, where: TopicPartition, start: int, stop: int, read
 
 
 def decode(partition: int, piece: Piece, reading: Reading) -> Iterator[Message]:
-    """The records of whole batches, without control records and those of aborted transactions."""
+    """The records of complete batches, without control records and aborted transactions."""
     data = bytes(piece.data)
     aborted = sorted(piece.aborted or (), key=lambda one: one[1])
     hidden: set[int] = set()
@@ -234,7 +234,7 @@ def decode(partition: int, piece: Piece, reading: Reading) -> Iterator[Message]:
                     continue
             for one in batch.iterate(data, entry.position, INFLATED_MAX):
                 yield Message(partition, one.offset, one.timestamp, one.key, one.value, tuple(one.headers))
-        except BrokerError:  # damaged, or inflates to more than is sane: the rest can still be read
+        except BrokerError:  # damaged, or too large when decompressed: skip it
             continue
         if reading.stop.is_set():
             return

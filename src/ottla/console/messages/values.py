@@ -1,4 +1,4 @@
-"""Bytes as people read them: text, JSON, Avro, Protobuf, hex. What cannot be read so says why, and is shown as hex."""
+"""Decode bytes as text, JSON, Avro, Protobuf or hex. If decoding fails, show the reason and hex."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 KINDS: Final = {
-    "auto": "As it looks",
+    "auto": "Automatic",
     "text": "Text",
     "json": "JSON",
     "avro": "Avro",
     "protobuf": "Protobuf",
     "hex": "Hex",
 }
-SHOWN_MAX: Final = 1 << 16  # bytes of one value that are sent to the page
+SHOWN_MAX: Final = 1 << 16  # bytes of one value sent to the page
 REGISTRY_S: Final = 3.0
 SCHEMA_MAX: Final = 100_000
 HEX_MAX: Final = 4096
-REGISTERED: Final = 5  # bytes in front of a value whose schema is in a registry
+REGISTERED: Final = 5  # bytes before a value whose schema is in a registry
 
 
 class Decoder:
-    """Bytes to text in one way. `schema` is Avro's JSON or the text of a .proto; without one the registry is asked."""
+    """Decodes bytes to text. `schema` is Avro JSON or the text of a .proto file; without it the registry is used."""
 
     def __init__(self, kind: str = "auto", schema: str = "", message: str = "", registry: str | None = None) -> None:
         if len(schema) > SCHEMA_MAX:
@@ -51,7 +51,7 @@ class Decoder:
         except Failed as error:
             return f"({error}) {hexadecimal(data)}"
         except (ValueError, LookupError, TypeError, EOFError, OverflowError, RecursionError) as error:
-            return f"(cannot be read so: {error}) {hexadecimal(data)}"
+            return f"(cannot be decoded: {error}) {hexadecimal(data)}"
 
     def _avro(self, schema: str) -> Callable[[bytes], str]:
         given = read_avro(schema) if schema.strip() else None
@@ -70,11 +70,11 @@ class Decoder:
         return decode
 
     def _read_registered(self, data: bytes) -> str:
-        """By the id in front of the value."""
+        """Use the schema id at the start of the value."""
         if self._registry is None:
             raise Failed("give a schema, or start the console with --registry")
         if len(data) < REGISTERED or data[0] != 0:
-            raise Failed("no schema id stands in front of this value: give a schema")
+            raise Failed("this value does not start with a schema id: give a schema")
         number = int.from_bytes(data[1:REGISTERED], "big")
         if number not in self._known:
             from ottla.spark.values.registry import AVRO, PROTOBUF, Registry
@@ -82,7 +82,7 @@ class Decoder:
             try:
                 found = Registry(self._registry, timeout_s=REGISTRY_S).by_id(number)
             except Failed as error:
-                self._known[number] = refusing(error)  # the next record need not wait for the same
+                self._known[number] = refusing(error)  # fail fast for the next record
                 raise
             if found.kind == AVRO:
                 self._known[number] = read_avro(found.text)
@@ -130,11 +130,11 @@ def read_avro(schema: str) -> Callable[[bytes], str]:
     try:
         parsed = fastavro.parse_schema(json.loads(schema))
     except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
-        raise Failed(f"this is no Avro schema: {error}") from None
+        raise Failed(f"not a valid Avro schema: {error}") from None
     refuse_endless(parsed)
 
     def decode(data: bytes) -> str:
-        for start in (0, REGISTERED):  # without a registry's header, or behind it
+        for start in (0, REGISTERED):  # without a registry header, or after it
             some = io.BytesIO(data[start:])
             try:
                 value = fastavro.schemaless_reader(some, parsed, None)
@@ -148,13 +148,13 @@ def read_avro(schema: str) -> Callable[[bytes], str]:
 
 
 def refuse_endless(schema: Any) -> None:
-    """An array of nothing takes no bytes: a value of ten could have a billion of them."""
+    """Reject arrays of empty items: they take no bytes, so a tiny value could have a billion of them."""
     try:
         from ottla.spark.values.avro_schema import has_endless_arrays
     except ImportError:
         raise Failed("Avro needs more packages: pip install 'ottla[spark]'") from None
     if has_endless_arrays(schema):
-        raise Failed("the schema has arrays of nothing, which take no bytes and no end")
+        raise Failed("the schema has arrays of empty items, which take no bytes and could be endless")
 
 
 def read_protobuf(schema: str, message: str) -> Callable[[bytes], str]:

@@ -1,9 +1,9 @@
-"""When offsets were written, from samples of where partitions ended: lag in seconds without reading records.
+"""Estimate when offsets were written, from samples of end offsets: lag in seconds without reading records.
 
-A sample says that a partition ended at this offset at this moment. The record at a committed offset arrived between the
-last sample that ended at or before it and the first that ended after it; on a steady flow, in proportion. The younger
-half of the samples is as fine as the rounds, the older one gets coarser, so that a partition never takes more than a
-kilobyte. Where the two samples are further apart than `FINE_S`, `estimate` says so, and the record itself is looked at.
+A sample is a partition's end offset at one time. The record at a committed offset arrived between the last sample that
+ended at or before it and the first that ended after it; the estimate interpolates between them. The newer half of the
+samples has one per round, the older half gets coarser, so that a partition takes at most a kilobyte. If the two samples
+are more than `FINE_S` apart, `estimate` says so, and the record itself is read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bisect import bisect_right
 from typing import Final, NamedTuple
 
 SAMPLES_MAX: Final = 64
-FINE_S: Final = 2.0  # the middle of so wide a gap is right within a second
+FINE_S: Final = 2.0  # the middle of such a gap is right within a second
 
 
 class Estimate(NamedTuple):
@@ -22,7 +22,7 @@ class Estimate(NamedTuple):
 
 
 class Arrivals:
-    """Of one partition. Moments are monotonic seconds."""
+    """The samples of one partition. Times are monotonic seconds."""
 
     __slots__ = ("_ends", "_moments")
 
@@ -31,10 +31,10 @@ class Arrivals:
         self._ends = array("q")
 
     def note(self, moment: float, end: int) -> None:
-        if self._ends and end < self._ends[-1]:  # deleted and created again, or cut: what was known is wrong
+        if self._ends and end < self._ends[-1]:  # recreated or truncated: old samples are wrong
             del self._ends[:], self._moments[:]
         if len(self._ends) >= 2 and end == self._ends[-1] == self._ends[-2]:
-            self._moments[-1] = moment  # nothing came: the last sample moves along
+            self._moments[-1] = moment  # no new records: move the last sample forward
             return
         self._ends.append(end)
         self._moments.append(moment)
@@ -43,7 +43,7 @@ class Arrivals:
             del self._ends[1:half:2], self._moments[1:half:2]
 
     def estimate(self, offset: int) -> Estimate | None:
-        """When the record at this offset was written; None if before the first sample, or not yet."""
+        """When the record at this offset was written; None if before the first sample, or not written yet."""
         after = bisect_right(self._ends, offset)
         if after == 0 or after == len(self._ends):
             return None

@@ -1,7 +1,6 @@
-"""What is asked of one broker in one round, each question a function of its link that returns plain values.
+"""The requests to one broker in one round. Each is a function of the broker's link and returns plain values.
 
-Nothing is asked item by item: partitions, groups and topics go into requests by the hundred, so that a round costs a
-handful of requests however many there are.
+Requests are batched: each carries hundreds of partitions, groups or topics, so that a round takes only a few requests.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def metadata(link: Link) -> MetadataResponse:
 
 
 def ends(link: Link, wheres: Sequence[TopicPartition], moment: int = LATEST) -> dict[TopicPartition, int]:
-    """Where these partitions end, or begin; those that this broker leads no longer are left out."""
+    """End or start offsets of these partitions. Omits those of which this broker is no longer the leader."""
     found: dict[TopicPartition, int] = {}
     for some in portions(wheres, PARTITIONS_AT_ONCE):
         topics: dict[str, list[ListOffsetsPartition]] = {}
@@ -94,7 +93,7 @@ def ends(link: Link, wheres: Sequence[TopicPartition], moment: int = LATEST) -> 
 
 
 def disks(link: Link) -> tuple[tuple[Disk, ...], dict[TopicPartition, int]]:
-    """The log folders of a broker, and the size of each copy in them."""
+    """The log folders of a broker, and the size of each replica in them."""
     if not link.speaks(LOG_DIRS):
         return (), {}
     answer = link.ask(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
@@ -138,7 +137,7 @@ def kind(said: str) -> str:
 
 
 def describe(link: Link, names: list[str], kind: str) -> dict[str, GroupFacts]:
-    """State and members of groups of one kind; those that have gone meanwhile are left out."""
+    """State and members of groups of one type. Omits groups deleted meanwhile."""
     if kind == "consumer":
         newer = ConsumerGroupDescribeRequest(group_ids=names, include_authorized_operations=False)
         return {
@@ -178,7 +177,7 @@ def list_partitions(one: ConsumerMember) -> tuple[TopicPartition, ...]:
 
 
 def read_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """What a consumer's assignment says; members of other kinds put there what they like."""
+    """Decode a consumer's assignment. Other kinds of members may put any bytes there."""
     if len(data) < 2:
         return ()
     version = min(int.from_bytes(data[:2], "big", signed=True), 3)

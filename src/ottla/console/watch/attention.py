@@ -1,4 +1,4 @@
-"""What is wrong with a cluster, worst first, each with what to do about it; and its health in one sentence. Pure."""
+"""What is wrong with a cluster, worst first, with advice; and its health in one sentence. No side effects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 BAD, WARN, NOTE = "bad", "warn", "note"
 DISK_FREE_MIN: Final = 0.10  # of a disk
 SKEW_MAX: Final = 1.5  # times the average
-SKEW_LEAST: Final = 10  # partitions, below which nobody speaks of skew
+SKEW_LEAST: Final = 10  # partitions; with fewer, skew is not reported
 TRANSACTION_OLD_S: Final = 60
 LAG_S: Final = 60
 GROUPS_SHOWN: Final = 5
@@ -25,7 +25,7 @@ class Finding(NamedTuple):
 
 
 class Latest:
-    """The findings of the last snapshot: every open page asks for them each second."""
+    """Caches the findings of the last snapshot: every open page reads them each second."""
 
     snapshot: Snapshot | None = None
     found: tuple[Finding, ...] = ()
@@ -54,7 +54,7 @@ def health(snapshot: Snapshot) -> tuple[str, str]:
     size = f"{count} broker{'s' * (count != 1)}, {len(snapshot.topics):,} topics, {len(snapshot.groups):,} groups"
     worst = [one for one in found if one.level != NOTE]
     if not worst:
-        return "good", f"All is well: {size}, every partition is led and fully replicated."
+        return "good", f"All is well: {size}, every partition has a leader and is fully replicated."
     more = f", and {len(worst) - 1} more" if len(worst) > 1 else ""
     return worst[0].level, f"{worst[0].what}{more}."
 
@@ -65,7 +65,7 @@ def broker_findings(snapshot: Snapshot) -> list[Finding]:
         Finding(BAD, f"Broker {one.node} does not answer: {one.silence}", advice, "/brokers") for one in snapshot.silent
     ]
     if snapshot.controller not in snapshot.brokers:
-        advice = "Nobody elects leaders or creates topics now. See whether ZooKeeper or the controllers answer."
+        advice = "No leaders are elected and no topics created. Check that ZooKeeper or the controllers answer."
         found.append(Finding(BAD, "There is no controller", advice, "/brokers"))
     for one in snapshot.brokers.values():
         for disk in one.disks:
@@ -109,19 +109,19 @@ def topic_findings(snapshot: Snapshot) -> list[Finding]:
             "offline",
             BAD,
             "no leader, and can be neither read nor written",
-            "Bring back a broker that holds a copy. As a last resort elect an unclean leader, which loses records.",
+            "Restart a broker that holds a replica. As a last resort elect an unclean leader, which loses records.",
         ),
         (
             "under_min_isr",
             BAD,
-            "fewer in-sync copies than min.insync.replicas: writes with acks=all are refused",
-            "Bring back the brokers that are missing, or add copies elsewhere: Reassignment.",
+            "fewer in-sync replicas than min.insync.replicas: writes with acks=all are refused",
+            "Restart the missing brokers, or add replicas on others: Reassignment.",
         ),
         (
             "under_replicated",
             WARN,
-            "copies that are not in sync",
-            "Copies catch up by themselves once their brokers answer. If one is gone for good, drain it: Reassignment.",
+            "replicas that are not in sync",
+            "Replicas catch up once their brokers answer. If a broker is gone for good, drain it: Reassignment.",
         ),
     ):
         counts = {name: count for name, topic in snapshot.topics.items() if (count := getattr(topic, attribute))}
@@ -143,7 +143,7 @@ def topic_findings(snapshot: Snapshot) -> list[Finding]:
         found.append(
             Finding(
                 NOTE,
-                f"{loose} {one} led by another broker than the preferred one",
+                f"{loose} {one} not led by the preferred broker",
                 "Elect preferred leaders to spread the load again.",
                 "/reassignment",
             )
@@ -158,11 +158,11 @@ def group_findings(snapshot: Snapshot) -> list[Finding]:
     found = []
     for group in late[:GROUPS_SHOWN]:
         if group.members or group.rate > 0:
-            what = f"Group {group.name} is {group.seconds or 0:,.0f} s behind and falls further back"
-            advice = "Give it more members (at most one for each partition), or make each of them faster."
+            what = f"Group {group.name} is {group.seconds or 0:,.0f} s behind and falls further behind"
+            advice = "Add members (at most one per partition), or make them faster."
         else:
             what = f"Group {group.name} has no members and {group.lag:,} records to read"
-            advice = "Start its consumers. If nobody needs it any more, delete the group."
+            advice = "Start its consumers. If it is no longer needed, delete the group."
         found.append(Finding(WARN if group.members or group.rate > 0 else NOTE, what, advice, link(group)))
     if len(late) > GROUPS_SHOWN:
         found.append(
@@ -190,7 +190,7 @@ def others(snapshot: Snapshot) -> list[Finding]:
                 Finding(
                     WARN,
                     f"The transaction of {one.name} has been open for {age_s:,.0f} s",
-                    "Readers of committed records wait for it. Abort it if its producer is gone.",
+                    "Consumers with read_committed wait for it. Abort it if its producer is gone.",
                     "/transactions",
                 )
             )
@@ -200,7 +200,7 @@ def others(snapshot: Snapshot) -> list[Finding]:
             Finding(
                 NOTE,
                 f"{count} partition{'s' * (count != 1)} {'is' if count == 1 else 'are'} being moved",
-                "Follow it on the page of reassignments.",
+                "See the progress on the Reassignment page.",
                 "/reassignment",
             )
         )

@@ -1,8 +1,8 @@
-"""The rounds: ask every broker at once, wait for those that answer, and put together what is known.
+"""The rounds: ask all brokers in parallel, wait for the answers, and assemble a snapshot.
 
-A round takes no longer than the slowest broker that answers within `WAIT_S`. What a silent one led or kept stays as it
-was, and the snapshot says so. What changes slowly (sizes, starts, options) is asked for every few rounds. A large
-cluster is asked less often: rounds take at most a quarter of the time.
+A round takes as long as the slowest broker that answers within `WAIT_S`. For a broker that does not answer, the last
+known values are kept, and the snapshot says so. What changes slowly (sizes, start offsets, options) is requested every
+few rounds. A large cluster is asked less often: rounds take at most a quarter of the time.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
     from ottla.wire.messages.metadata import MetadataResponse
 
 EVERY_S: Final = 2.0
-SHARE: Final = 4  # a round takes at most one part of so many of the time
-SLOW_ROUNDS: Final = 5  # between questions for sizes and starts
+SHARE: Final = 4  # rounds take at most 1/SHARE of the time
+SLOW_ROUNDS: Final = 5  # between requests for sizes and start offsets
 OPTIONS_ROUNDS: Final = 15
-LONG_S: Final = 8.0  # of silence, where a broker may be busy with what it was asked
-WAIT_S: Final = 5.0  # for the answers of one round
-TOPICS_A_SECOND: Final = 500  # that a very busy broker tells of
-PEEKS_MAX: Final = 2000  # remembered
+LONG_S: Final = 8.0  # timeout of slow requests: the broker may be busy
+WAIT_S: Final = 5.0  # maximum wait for the answers of one round
+TOPICS_A_SECOND: Final = 500  # that a very busy broker can describe
+PEEKS_MAX: Final = 2000  # cached record times
 
 
 class Gathering:
-    """Knows a cluster. `round` is called by one thread; `snapshot` may be read by all."""
+    """The state of a cluster. One thread calls `round`; any thread may read `snapshot`."""
 
     def __init__(self, bootstrap: str, security: Security, every_s: float = EVERY_S) -> None:
         self.snapshot = Snapshot(every_s=every_s)
         self._every_s = every_s
         self._bootstrap = places(bootstrap)
         self._security = security
-        self._links: dict[Address, Link] = {}  # for what is short
-        self._long: dict[Address, Link] = {}  # for what takes its time in a large cluster
+        self._links: dict[Address, Link] = {}  # for quick requests
+        self._long: dict[Address, Link] = {}  # for requests that are slow in a large cluster
         self._pending: dict[int, Future[BrokerAnswers]] = {}
         self._addresses: dict[int, tuple[Address, str | None]] = {}
         self._rounds = 0
@@ -64,10 +64,10 @@ class Gathering:
         self._options: dict[str, dict[str, str]] = {}
         self._arrivals: dict[TopicPartition, Arrivals] = {}
         self._peeked: dict[tuple[TopicPartition, int], int] = {}
-        self._wanted: dict[TopicPartition, int] = {}  # offsets whose time is to be looked at in the next round
+        self._wanted: dict[TopicPartition, int] = {}  # offsets whose record times the next round reads
         self._ids: dict[str, bytes] = {}
         self._listed: set[int] = set()
-        self._patience_s = TIMEOUT_S  # for one answer; those of a large cluster take longer
+        self._patience_s = TIMEOUT_S  # per answer; longer in a large cluster
         self._topic_rates = Rates()
         self._group_rates = Rates()
         self._lag_trends = Rates(falls=True)
@@ -83,7 +83,7 @@ class Gathering:
             )
             return self.snapshot
         self._learn(said)
-        slow = self._rounds % SLOW_ROUNDS == 0 or bool(self._moves)  # a move is followed by its sizes
+        slow = self._rounds % SLOW_ROUNDS == 0 or bool(self._moves)  # sizes show the progress of moves
         answers = self._ask_all(said, slow)
         missing: dict[str, str] = {}
         for node, found in answers.items():
@@ -101,7 +101,7 @@ class Gathering:
         return max(self._every_s - took, took * (SHARE - 1), 0.1)
 
     def _ask_metadata(self) -> MetadataResponse | str:
-        """Of whoever answers, those that did last time first; what went wrong if nobody does."""
+        """From the first broker that answers, trying known ones first; the reason if none does."""
         known = [address for address, _ in self._addresses.values()]
         order = sorted(dict.fromkeys([*known, *self._bootstrap]), key=lambda address: bool(self._link(address).failed))
         reason = f"nothing answers at {', '.join(f'{host}:{port}' for host, port in self._bootstrap)}"
@@ -127,12 +127,12 @@ class Gathering:
             link.timeout_s = self._patience_s
         for link in self._long.values():
             link.timeout_s = max(LONG_S, self._patience_s)
-        for node in self._groups.keys() - self._listed:  # others coordinate now what it did
+        for node in self._groups.keys() - self._listed:  # other brokers coordinate its groups now
             del self._groups[node]
             self._transactions.pop(node, None)
         ids = {one.name or "": bytes(one.topic_id) for one in said.topics}
         changed = {name for name, known in self._ids.items() if ids.get(name) != known}
-        if changed:  # a name that comes back starts from nothing
+        if changed:  # a recreated topic starts empty
             for kept in (self._ends, self._starts):
                 for where in [where for where in kept if where.topic in changed]:
                     del kept[where]
@@ -157,13 +157,15 @@ class Gathering:
                 controls = one.node_id == said.controller_id
                 ask = ask_broker(one.node_id, mine, times, slow=slow, controls=controls)
                 self._pending[one.node_id] = link.run(ask)
-        for node, (address, _) in self._addresses.items():  # those that the cluster has given up may come back
+        for node, (address, _) in self._addresses.items():  # unlisted brokers may come back
             link = self._link(address)
             if node not in {one.node_id for one in said.brokers} and not link.busy:
                 link.run(asking.metadata)
         answers = {}
         wait(self._pending.values(), WAIT_S)
-        for node in [node for node, future in self._pending.items() if future.done()]:  # the others in a later round
+        for node in [
+            node for node, future in self._pending.items() if future.done()
+        ]:  # take the others in a later round
             future = self._pending.pop(node)
             error = future.exception()
             if error is None:
@@ -313,7 +315,7 @@ class Gathering:
         return found
 
     def _group_facts(self) -> list[tuple[int, asking.GroupFacts]]:
-        """Each group once: what a silent broker said last counts where nobody else has the group now."""
+        """Each group once. A silent broker's last answer counts unless another broker has the group now."""
         nodes = sorted(self._groups, key=lambda node: self._silence(node, node in self._listed) is None)
         facts = {one.name: (node, one) for node in nodes for one in self._groups[node]}
         return list(facts.values())
@@ -337,7 +339,7 @@ class Gathering:
             (host, port), rack = self._addresses.get(node, (("", 0), None))
             leads, replicas, behind, rate = counts.get(node, [0, 0, 0, 0.0])
             if node not in listed and not replicas:
-                self._addresses.pop(node, None)  # gone for good: nothing is kept there
+                self._addresses.pop(node, None)  # removed for good: it has no replicas
                 continue
             found[node] = Broker(
                 node,
@@ -357,13 +359,13 @@ class Gathering:
     def _silence(self, node: int, listed: bool) -> str | None:
         address = self._addresses.get(node)
         if address is None:
-            return "the cluster has no broker of this number now"
-        link = self._long_link(address[0]) if listed else self._link(address[0])  # the one that each round asks
+            return "the cluster has no broker with this id now"
+        link = self._long_link(address[0]) if listed else self._link(address[0])  # the link that each round uses
         if link.failed:
             return link.failed
         if link.silent_s > max(LONG_S, self._patience_s):
             return f"the broker at {address[0][0]}:{address[0][1]} does not answer"
-        return None if listed else "the cluster does not list it: it is starting, or was cut off"
+        return None if listed else "the cluster does not list it: it is starting, or is cut off"
 
     def _mark_silence(self) -> dict[int, Broker]:
         return {

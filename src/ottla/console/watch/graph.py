@@ -1,7 +1,7 @@
-"""Who reads and writes what: topic → query or group → topic, with rate and lag on each edge. Pure.
+"""The graph of readers and writers: topic → query or group → topic, with rate and lag on each edge. No side effects.
 
-Groups read what they commit for. Spark queries say who they are in the metadata of their commits (`ottla.spark`), and
-the transactional ids of their sinks say where they write; who writes otherwise does not tell a cluster.
+A group reads the topics it commits offsets for. Spark queries identify themselves in the metadata of their commits
+(`ottla.spark`), and the transactional ids of their sinks show where they write. Other writers are unknown to a cluster.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SEEN_MAX: Final = 10_000
 
 
 class Query(NamedTuple):
-    """A Spark query, as its commits tell."""
+    """A Spark query, as described by its commits."""
 
     name: str
     group: str
@@ -77,7 +77,7 @@ def parse_metadata(metadata: str) -> dict[str, Any] | None:
 
 
 def edges(snapshot: Snapshot, written: Iterable[tuple[str, str]] = ()) -> list[Edge]:
-    """The busiest first."""
+    """Busiest first."""
     found = []
     names = {one.group: one.name for one in queries(snapshot)}
     for group in snapshot.groups.values():
@@ -95,7 +95,7 @@ def edges(snapshot: Snapshot, written: Iterable[tuple[str, str]] = ()) -> list[E
 
 
 class Writers:
-    """Which query writes to which topic, seen while its transactions were open; remembered for a while."""
+    """Which query writes to which topic, seen from its open transactions; remembered for a while."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], float] = {}

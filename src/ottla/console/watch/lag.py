@@ -1,7 +1,7 @@
-"""How far groups are behind, in records and in seconds. Pure: facts in, lags out.
+"""The lag of groups, in records and in seconds. No side effects.
 
-records   end - committed. A partition that a group reads and has never committed for counts from the start of the log.
-seconds   how long the first record that the group has not consumed has been waiting; 0 where nothing waits.
+records   end - committed; from the start of the log for a partition that the group reads but has not committed.
+seconds   age of the first unconsumed record; 0 if there is none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def places(facts: GroupFacts, topics: Mapping[str, Topic]) -> list[TopicPartition]:
-    """The partitions that a group reads: those it has, and all of the topics that it has committed for."""
+    """The partitions that a group reads: those assigned, and all partitions of topics it has committed for."""
     names = {where.topic for where in facts.commits or ()}
     names |= {where.topic for member in facts.members for where in member.partitions}
     found = []

@@ -1,4 +1,4 @@
-"""One thread and one connection for each broker. A broker that hangs holds up its own thread and nobody else."""
+"""One thread and one connection per broker, so that a hanging broker blocks only its own thread."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Answer = TypeVar("Answer")
 
 
 class Link:
-    """Calls to one broker, one after another. `failed` is why the last one got no answer."""
+    """Calls to one broker, one at a time. `failed` is the reason why the last one got no answer."""
 
     def __init__(self, address: Address, security: Security, timeout_s: float = TIMEOUT_S) -> None:
         self.address = address
         self.failed: str | None = None
         self._security = security
-        self.timeout_s = timeout_s  # of connections that are made from now on
+        self.timeout_s = timeout_s  # for new connections
         self._connection: Connection | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"console-{address[0]}:{address[1]}")
         self._work: Future[object] | None = None
@@ -41,11 +41,11 @@ class Link:
 
     @property
     def silent_s(self) -> float:
-        """For how long it has not answered what it was asked; each answer counts, not only the last of many."""
+        """Seconds since its last answer while a call runs. Every answer within a call counts."""
         return time.monotonic() - self._since if self.busy else 0.0
 
     def run(self, work: Callable[[Link], T]) -> Future[T]:
-        """Do this in the link's thread. Only for a link that is not busy: nothing may pile up behind a silence."""
+        """Run the work in the link's thread. The link must not be busy: no calls may queue behind a silent broker."""
         assert not self.busy, "the broker has not answered the last call"
         self._since = time.monotonic()
         future = self._pool.submit(self._attempt, work)
@@ -62,7 +62,7 @@ class Link:
         return result
 
     def ask(self, request: object, answer: type[Answer], *, newest: int | None = None) -> Answer:
-        """In the link's thread only. A connection that ended since the last call is made anew, once."""
+        """Call in the link's thread only. Reconnects once if the connection was closed since the last call."""
         fresh = self._connection is None or not self._connection.alive
         try:
             found = self.connection.ask(request, answer, newest=newest)

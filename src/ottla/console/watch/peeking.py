@@ -1,6 +1,7 @@
-"""The time of the record at an offset, for lag in seconds where samples cannot tell: one Fetch for many partitions.
+"""Read the timestamp of the record at an offset, for lag in seconds where samples are too coarse. One Fetch for many
+partitions.
 
-An answer is remembered as long as the group has not committed further, so that a group that stands still costs nothing.
+The result is cached until the group commits a new offset, so that an idle group causes no requests.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
 
     from ottla.console.watch.links import Link
 
-NAMES_UNTIL: Final = 12  # of Fetch; later versions say topics by id
-SIZE_MAX: Final = 1 << 16  # of a partition; brokers hand out at least one batch of the first, however large
+NAMES_UNTIL: Final = 12  # last version of Fetch with topic names; later ones use topic ids
+SIZE_MAX: Final = 1 << 16  # per partition; brokers return at least one batch of the first, however large
 ALL_MAX: Final = 4 << 20
 AT_ONCE: Final = 64
 INFLATED_MAX: Final = 8 << 20
 
 
 def times(link: Link, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """The timestamp in milliseconds of the first record at or after each offset; left out where it did not come."""
+    """The timestamp in milliseconds of the first record at or after each offset; omitted if it did not arrive."""
     topics: dict[str, list[FetchPartition]] = {}
     for (name, index), offset in list(offsets.items())[:AT_ONCE]:
         part = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=SIZE_MAX)
@@ -66,5 +67,5 @@ def time_of(data: bytes, offset: int) -> int | None:
     except (BrokerError, ValueError):
         return None
     if len(data) >= batch.HEADER_SIZE and data[batch.MAGIC_POSITION] == batch.MAGIC:
-        return batch.header(data).base_timestamp  # a torn batch: its beginning is near enough
+        return batch.header(data).base_timestamp  # an incomplete batch: its base timestamp is close enough
     return None

@@ -1,4 +1,4 @@
-"""All that one broker is asked in one round, and what it answered."""
+"""All requests to one broker in one round, and its answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class BrokerAnswers:
-    """What one broker answered in one round."""
+    """The answers of one broker in one round."""
 
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     starts: dict[TopicPartition, int] | None = None
@@ -28,7 +28,7 @@ class BrokerAnswers:
     groups: list[asking.GroupFacts] | None = None
     transactions: list[Transaction] = field(default_factory=list)
     moves: tuple[Move, ...] | None = None
-    asked: dict[TopicPartition, int] = field(default_factory=dict)  # offsets whose times are wanted
+    asked: dict[TopicPartition, int] = field(default_factory=dict)  # offsets whose record times are wanted
     times: dict[TopicPartition, int] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     moment: float = 0.0
@@ -37,7 +37,7 @@ class BrokerAnswers:
 def ask_broker(
     node: int, led: list[TopicPartition], times: dict[TopicPartition, int], *, slow: bool, controls: bool
 ) -> Callable[[Link], BrokerAnswers]:
-    """All that one broker is asked in a round. One refusal leaves the rest as it is; silence ends the round."""
+    """All requests to one broker in a round. After an error the others go on; without an answer the round ends."""
 
     def ask(link: Link) -> BrokerAnswers:
         found = BrokerAnswers(asked=times)

@@ -1,4 +1,4 @@
-"""Rates from counts that only grow: the change over the last seconds, from a handful of samples of each name."""
+"""Rates of growing counts: the change over the last seconds, from a few samples per name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SAMPLES_MAX: Final = 8
 
 
 class Rates:
-    """Of many names. A count that falls begins anew: the topic was deleted and created again, or a group reset."""
+    """The rates of many names. A falling count starts over: the topic was recreated, or the group reset."""
 
     def __init__(self, *, falls: bool = False) -> None:
         self._samples: dict[str, deque[tuple[float, int]]] = {}
@@ -29,6 +29,6 @@ class Rates:
         return (count - before) / (moment - since) if moment > since else 0.0
 
     def keep(self, names: set[str]) -> None:
-        """Forget all others: a name that comes back starts from nothing."""
+        """Forget all others: a recreated name starts empty."""
         for name in self._samples.keys() - names:
             del self._samples[name]

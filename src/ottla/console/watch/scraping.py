@@ -1,7 +1,7 @@
-"""Bytes in and out, from the brokers' own figures where their addresses are known; see docs/metrics.md.
+"""Bytes in and out, from the brokers' metrics pages (see docs/metrics.md), if their addresses are given.
 
-Only totals without labels are read, so that a page of a megabyte costs little. A broker that does not answer is left
-out, and nothing else waits for it.
+Only totals without labels are read, so that a page of a megabyte costs little. A broker that does not answer is skipped
+and delays nothing else.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ IN, OUT = b"ottla_bytes_in_total ", b"ottla_bytes_out_total "
 
 
 class Traffic(NamedTuple):
-    """Bytes a second."""
+    """Bytes per second."""
 
     into: float
     out: float
 
 
 class Scraping:
-    """Asks in a thread of its own, until closed; `traffic` is what came of the last two times."""
+    """Scrapes in its own thread until closed; `traffic` is the rate between the last two scrapes."""
 
     def __init__(self, urls: tuple[str, ...]) -> None:
         self._urls = urls
@@ -51,7 +51,7 @@ class Scraping:
         if now is None:
             return None
         self._before[url] = now
-        if before is None or now[0] <= before[0] or now[1] < before[1]:  # started again: nothing to compare with
+        if before is None or now[0] <= before[0] or now[1] < before[1]:  # restarted: nothing to compare with
             return None
         seconds = now[0] - before[0]
         return Traffic((now[1] - before[1]) / seconds, max(0.0, now[2] - before[2]) / seconds)
@@ -61,11 +61,11 @@ class Scraping:
 
 
 def read(url: str) -> tuple[float, float, float] | None:
-    """When, and the two totals."""
-    if not url.startswith(("http://", "https://")):  # urllib would open files, too
+    """The time, and the two totals."""
+    if not url.startswith(("http://", "https://")):  # urllib would also open files
         return None
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:  # nosec B310 # the scheme is looked at above
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:  # nosec B310 # the scheme is checked above
             text: bytes = answer.read(SIZE_MAX)
     except (OSError, ValueError, http.client.HTTPException):
         return None

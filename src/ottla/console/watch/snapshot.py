@@ -1,4 +1,4 @@
-"""What the pages see: one moment of a cluster, immutable. `taken` is monotonic, `at_ms` is the wall clock's."""
+"""What the pages see: an immutable snapshot of a cluster. `taken` is monotonic time, `at_ms` wall clock time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNKNOWN = -1
 class Disk(NamedTuple):
     folder: str
     size: int  # bytes of logs
-    total: int  # -1: the broker does not say
+    total: int  # -1: unknown
     free: int
     error: int
 
@@ -26,13 +26,13 @@ class Broker(NamedTuple):
     host: str
     port: int
     rack: str | None
-    silence: str | None  # why it does not answer; None: it does
-    listed: bool  # the cluster counts it among its brokers
+    silence: str | None  # why it does not answer; None if it does
+    listed: bool  # whether the cluster's metadata lists it
     leads: int = 0
     replicas: int = 0
     behind: int = 0  # replicas that are not in sync
     disks: tuple[Disk, ...] = ()
-    rate: float = 0.0  # records a second into partitions it leads
+    rate: float = 0.0  # records per second into partitions it is leader of
 
     @property
     def name(self) -> str:
@@ -51,7 +51,7 @@ class Partition(NamedTuple):
     isr: tuple[int, ...]
     start: int = UNKNOWN
     end: int = UNKNOWN
-    size: int = UNKNOWN  # bytes of the leader's copy
+    size: int = UNKNOWN  # bytes of the leader's replica
 
     @property
     def under_replicated(self) -> bool:
@@ -111,7 +111,7 @@ class Member(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """How far one group is behind in one partition."""
+    """The lag of one group in one partition."""
 
     where: TopicPartition
     committed: int | None
@@ -131,8 +131,8 @@ class Group(NamedTuple):
     coordinator: int
     members: tuple[Member, ...] = ()
     lags: tuple[Lag, ...] = ()
-    rate: float = 0.0  # records a second
-    trend: float = 0.0  # records a second by which the lag grows
+    rate: float = 0.0  # records per second
+    trend: float = 0.0  # growth of the lag, in records per second
 
     @property
     def lag(self) -> int:
@@ -149,7 +149,7 @@ class Group(NamedTuple):
 
     @property
     def clear_s(self) -> float | None:
-        """Seconds until nothing is left, at the present rates; None: it does not get smaller."""
+        """Seconds until the lag is 0 at the current rates; None if it does not shrink."""
         if not self.lag:
             return 0.0
         return self.lag / -self.trend if self.trend < -0.01 else None
@@ -167,7 +167,7 @@ class Transaction(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A reassignment under way."""
+    """A reassignment in progress."""
 
     where: TopicPartition
     replicas: tuple[int, ...]
@@ -189,9 +189,9 @@ class Snapshot:
     groups: Mapping[str, Group] = field(default_factory=dict)
     transactions: tuple[Transaction, ...] = ()
     moves: tuple[Move, ...] = ()
-    sizes: Mapping[int, Mapping[TopicPartition, int]] = field(default_factory=dict)  # of each broker's copies
-    problem: str | None = None  # why nothing new is known
-    missing: Mapping[str, str] = field(default_factory=dict)  # what could not be asked for, and why
+    sizes: Mapping[int, Mapping[TopicPartition, int]] = field(default_factory=dict)  # of each broker's replicas
+    problem: str | None = None  # why there is no new data
+    missing: Mapping[str, str] = field(default_factory=dict)  # what could not be read, and why
 
     @property
     def rate(self) -> float:

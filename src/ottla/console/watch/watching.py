@@ -1,4 +1,4 @@
-"""A thread that looks at the cluster again and again."""
+"""The thread that polls the cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("ottla.console")
 
 
 class Watch:
-    """Rounds in a thread of their own, until closed; whoever wants every snapshot is told of each."""
+    """Runs rounds in its own thread until closed, and passes each snapshot to a callback."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Watch:
         return self._gathering.snapshot
 
     def hurry(self) -> None:
-        """Look again at once: something was changed from the page."""
+        """Start the next round at once, after a change from the page."""
         self._soon.set()
 
     def _live(self) -> None:

@@ -1,1 +1,1 @@
-"""The pages of the console. They render snapshots; whatever takes time happens in threads."""
+"""The pages of the console. They render snapshots; slow work runs in threads."""

@@ -1,4 +1,4 @@
-"""The application: pages behind the guard, served by uvicorn until the process is told to stop."""
+"""The web application: pages behind the guard, served by uvicorn until the process is stopped."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PAGES = (
     audit,
 )
 WEBSOCKET_MAX = 1 << 20
-EVERYWHERE = ("0.0.0.0", "::", "")  # nosec B104 # what to look for, not where to listen
+EVERYWHERE = ("0.0.0.0", "::", "")  # nosec B104 # for comparison, not to listen on
 
 
 def application(console: Console) -> Guard:
@@ -72,7 +72,7 @@ ICON = (
 
 
 def names(options: Options) -> set[str]:
-    """By which a browser may call us."""
+    """Host names that a browser may use for the console."""
     found = {*LOOPBACK, *options.hosts, options.host}
     if options.host not in LOOPBACK:
         found |= {socket.gethostname(), socket.getfqdn()}

@@ -1,4 +1,4 @@
-"""Plots over time, from the history: drawn by the browser on a canvas, so that names in them are never markup."""
+"""Plots of the history. The browser draws them on a canvas, so that names in them are never markup."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REFRESH_S: Final = 5.0
 
 
 class Plot:
-    """Lines of the values of points; `read` gets the seconds to go back and is called in a thread."""
+    """A line chart of points. `read` gets the seconds to go back, and runs in a thread."""
 
     def __init__(
         self,
@@ -39,9 +39,7 @@ class Plot:
                 ui.label(title).classes("o-head")
                 ui.select(list(SPANS), value=span, on_change=self._choose).props("dense borderless options-dense")
             self.chart = ui.echart(self._options(unit)).classes("w-full").style(f"height:{height}px")
-            self._nothing = ui.label("Points appear as the cluster is watched: one every ten seconds.").classes(
-                "o-soft"
-            )
+            self._nothing = ui.label("No data yet: one point is added every ten seconds.").classes("o-soft")
         ui.timer(0.1, self.update, once=True)
         ui.timer(REFRESH_S, self.update)
 
@@ -83,7 +81,7 @@ class Plot:
                 "axisLabel": {
                     "color": GREY,
                     "hideOverlap": True,
-                    "alignMinLabel": "left",  # or it would lie on the 0 of the other axis
+                    "alignMinLabel": "left",  # else it would overlap the 0 of the other axis
                     "formatter": {"day": "{MMM} {d}"},
                 },
             },

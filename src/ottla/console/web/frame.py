@@ -1,4 +1,4 @@
-"""What every page has: the bar, the menu, the colours, how old the data are, and what is wrong now."""
+"""The frame of every page: bar, menu, colours, age of the data, and current problems."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.console.watch.snapshot import Snapshot
 
 DARK: Final = "ottla_dark"
-STALE: Final = 3  # rounds without news, after which the page says so
+STALE: Final = 3  # rounds without new data until the page says so
 TICK_S: Final = 1.0
 MENU: Final = (
     ("/", "Overview", "space_dashboard"),
@@ -70,9 +70,9 @@ body.body--light .q-header{color:#101828!important} body.body--dark .q-header{co
 
 @contextmanager
 def frame(console: Console, title: str, path: str, *, trouble: bool = True) -> Iterator[None]:
-    """A page with its bar and its menu; what is made within is its content.
+    """A page with bar and menu; elements created inside the block are its content.
 
-    Without `trouble` only silence is told on top: the page tells the rest itself.
+    Without `trouble` the banner only reports a cluster that does not answer: the page shows the rest itself.
     """
     request = context.client.request
     chosen = {"1": True, "0": False}.get(request.cookies.get(DARK, "") if request else "")
@@ -126,14 +126,14 @@ def frame(console: Console, title: str, path: str, *, trouble: bool = True) -> I
 def banner_text(snapshot: Snapshot, bad: str) -> str:
     late = time.monotonic() - snapshot.taken if snapshot.taken else 0.0
     if snapshot.problem and snapshot.taken:
-        return f"The cluster does not answer ({snapshot.problem}). What is shown is {units.span(late)} old."
+        return f"The cluster does not answer ({snapshot.problem}). The data shown is {units.span(late)} old."
     if snapshot.taken and late > STALE * snapshot.every_s + 8:
-        return f"Nothing new for {units.span(late)}: the cluster answers slowly, or not at all."
+        return f"No new data for {units.span(late)}: the cluster answers slowly, or not at all."
     return bad
 
 
 def switch(dark: Any) -> None:
-    """From what it is to the next: as the system is, dark, light."""
+    """Switch to the next theme: system, dark, light."""
     following: dict[bool | None, bool | None] = {None: True, True: False, False: None}
     dark.value = following[dark.value]
     kept = {None: "", True: "1", False: "0"}[dark.value]
@@ -141,7 +141,7 @@ def switch(dark: Any) -> None:
 
 
 def live(console: Console, update: Callable[[Snapshot], None]) -> Callable[[], None]:
-    """Call `update` with every new snapshot while the page is open; the function returned does so at once."""
+    """Call `update` with every new snapshot while the page is open; the returned function calls it at once."""
     seen = -1
 
     def tick() -> None:
@@ -162,13 +162,13 @@ def live(console: Console, update: Callable[[Snapshot], None]) -> Callable[[], N
 
 
 def user() -> str:
-    """Who looks at this page, as the guard found out."""
+    """The user of this page, as the guard authenticated it."""
     request = context.client.request
     return str(request.scope.get("ottla_user", "local")) if request else "local"
 
 
 async def attempt(work: Callable[..., Any], *arguments: Any, done: str = "", **named: Any) -> tuple[bool, Any]:
-    """Do something that takes time in a thread, and say how it went. Whether it worked, and what it returned."""
+    """Run slow work in a thread and notify the user of the result. Returns whether it worked, and its result."""
     try:
         result = await run.io_bound(work, *arguments, **named)
     except Failed as error:
@@ -205,10 +205,10 @@ def empty(text: str, icon: str = "inbox") -> None:
 
 
 async def sure(question: str, yes: str, *, typed: str = "") -> bool:
-    """Ask before something is done that cannot be undone; with `typed`, it must be written out."""
+    """Ask for confirmation; with `typed`, the user must type that text."""
     with ui.dialog() as dialog, ui.card().classes("o-card").style("max-width:460px"):
         ui.label(question).classes("o-wrap")
-        confirm = ui.input(f"Type {typed} to go on").classes("w-full").props("data-mark=confirm") if typed else None
+        confirm = ui.input(f"Type {typed} to confirm").classes("w-full").props("data-mark=confirm") if typed else None
         with ui.row().classes("w-full justify-end"):
             ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat")
             ui.button(yes, on_click=lambda: dialog.submit(confirm is None or confirm.value == typed)).props(
@@ -217,5 +217,5 @@ async def sure(question: str, yes: str, *, typed: str = "") -> bool:
     answer = await dialog
     dialog.delete()
     if answer is False and confirm is not None and confirm.value and confirm.value != typed:
-        ui.notify("Not done: the name is another one.", type="warning")
+        ui.notify("Not done: the name does not match.", type="warning")
     return bool(answer)

@@ -1,12 +1,12 @@
-"""Who may speak to the console: a wrapper around the whole application, HTTP and websockets alike.
+"""Access control of the console: a wrapper around the whole application, for HTTP and websockets.
 
-host      the name that the browser dialled must be ours, or a page elsewhere could have its name point at us
-origin    what a page sends (a websocket, a POST) must come from a page of ours
-login     with a token, or user and password: a cookie that scripts cannot read and other sites do not send. Programs
-          may send `Authorization: Bearer TOKEN`, or Basic with user and password
-size      a request carries no more than `BODY_MAX` bytes
+host      the Host header must be a name of the console, against DNS rebinding
+origin    websockets and POSTs must come from a page of the console
+login     by token, or user and password, kept in a cookie that is HttpOnly and SameSite. Programs may send
+          `Authorization: Bearer TOKEN`, or Basic with user and password
+size      a request has at most `BODY_MAX` bytes
 
-What is refused gets a short text and no cookie. Answers forbid frames, guessing of types and anything from elsewhere.
+A rejected request gets a short text and no cookie. Response headers forbid frames, MIME sniffing and foreign content.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ LOGIN: Final = "/login"
 BODY_MAX: Final = 1 << 20
 SESSION_S: Final = 12 * 3600
 SESSIONS_MAX: Final = 1000
-ATTEMPTS_MAX: Final = 20  # wrong ones in a minute, whoever makes them
+ATTEMPTS_MAX: Final = 20  # failed logins per minute, from all clients together
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 HEADERS: Final = [
     (b"x-frame-options", b"DENY"),
     (b"x-content-type-options", b"nosniff"),
-    # With "no-referrer" a browser says "Origin: null" when it sends a form, and nobody could log in.
+    # With "no-referrer" a browser sends "Origin: null" with a form, and nobody could log in.
     (b"referrer-policy", b"same-origin"),
     (
         b"content-security-policy",
@@ -61,7 +61,7 @@ p{{color:#c33}}</style><form method="post" action="/login"><h1 style="font-size:
 
 
 class Keys:
-    """Who may log in: nobody has to where there is neither a token nor a user."""
+    """Credentials and sessions. Without a token and a user, no login is needed."""
 
     def __init__(self, token: str | None = None, user: str | None = None, password: str | None = None) -> None:
         self._token = token
@@ -79,7 +79,7 @@ class Keys:
         return self._user is not None
 
     def fits(self, user: str, secret: str) -> str | None:
-        """The name of whoever this is, compared in the same time whatever it is."""
+        """The user's name if the secret is right. Compares in constant time."""
         if self._user is not None and self._password is not None:
             same = hmac.compare_digest(user.encode(), self._user.encode())
             if hmac.compare_digest(secret.encode(), self._password.encode()) and same:
@@ -159,10 +159,10 @@ class Guard:
     def _problem(self, scope: Scope, headers: dict[str, str]) -> str | None:
         host = headers.get("host", "")
         if not self._ours(host):
-            return "this is not the name of the console; see --allow-host"
+            return "the console does not have this host name; see --allow-host"
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-            return "this page is not of the console"
+            return "this request does not come from a page of the console"
         asks = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
         if origin is None and not asks:
             return "only pages of the console may do this"
@@ -200,7 +200,7 @@ class Guard:
         if name is None:
             self._keys.miss()
             await asyncio.sleep(0.3)
-            await answer(send, 401, self._page("That is not it."), HTML)
+            await answer(send, 401, self._page("Wrong token, user or password."), HTML)
             return
         session = self._keys.begin(name)
         flags = "; Secure" if scope.get("scheme") == "https" else ""
@@ -237,7 +237,7 @@ async def body(receive: Receive) -> bytes:
 
 
 def limit_body(receive: Receive) -> Receive:
-    """Hand on what comes, up to the limit: a length that was not declared is counted."""
+    """Pass the body on up to the limit, also when its length was not declared."""
     taken = 0
 
     async def take() -> Message:

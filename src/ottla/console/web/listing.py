@@ -1,4 +1,4 @@
-"""A table of what the cluster is asked for when the page opens, and again after each change: not part of snapshots."""
+"""A table whose data is not in snapshots: read when the page opens, and again after each change."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Listing(Generic[T]):
         return [one for one in self._items if self.accepts(one)]
 
     async def _retry(self) -> None:
-        """A broker that did not answer may do so by now."""
+        """Try again: the broker may answer now."""
         if not self._known:
             await self.load()
 
@@ -43,7 +43,7 @@ class Listing(Generic[T]):
         try:
             self._items = await run.io_bound(self._read) or []
         except Failed as error:
-            self._trouble.set_text(f"{self._what} are not known now: {error}")
+            self._trouble.set_text(f"{self._what} could not be read: {error}")
             return
         self._known = True
         self._trouble.set_text("")

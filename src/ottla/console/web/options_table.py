@@ -1,4 +1,4 @@
-"""The options of a topic or a broker: value, where it comes from, what it means; changed where that is allowed."""
+"""The options of a topic or a broker: value, source, documentation; editable if allowed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class OptionsTable:
         may = console.actions.allowed
 
         def tools() -> None:
-            ui.switch("Only those that were set", on_change=lambda event: self._choose(bool(event.value))).props(
+            ui.switch("Only options that were set", on_change=lambda event: self._choose(bool(event.value))).props(
                 "dense"
             )
             if may:
@@ -47,7 +47,7 @@ class OptionsTable:
             [
                 Column("Option", lambda one: one.name, lambda one: one.name),
                 Column("Value", show_value, show_value, tone=lambda one: "o-mono"),
-                Column("Comes from", source, source, tone=lambda one: "o-note" if one.config_source in LIVE else ""),
+                Column("Source", source, source, tone=lambda one: "o-note" if one.config_source in LIVE else ""),
                 Column(
                     "Can change", lambda one: "no" if one.read_only else "yes", lambda one: one.read_only, wide=True
                 ),
@@ -77,7 +77,9 @@ class OptionsTable:
 
     async def _edit(self, one: Option) -> None:
         if one.read_only:
-            ui.notify(f"{one.name} can only be changed in the broker's file, with a restart.", type="warning")
+            ui.notify(
+                f"{one.name} can only be changed in the broker's configuration file, with a restart.", type="warning"
+            )
             return
         who = user()
         with ui.dialog() as dialog, ui.card().classes("o-card").style("min-width:min(460px,90vw)"):

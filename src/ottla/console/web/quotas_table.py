@@ -1,4 +1,4 @@
-"""Quotas: how much users, client ids and addresses may use; set and removed where that is allowed."""
+"""Quotas of users, client ids and addresses; editable if allowed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 NAME_MAX: Final = 250
 KINDS: Final = {
-    PRODUCE: "bytes produced a second",
-    FETCH: "bytes consumed a second",
+    PRODUCE: "bytes produced per second",
+    FETCH: "bytes consumed per second",
     REQUEST: "percent of a broker's time",
-    MUTATION: "partitions created or deleted a second",
-    CONNECTION: "connections a second",
+    MUTATION: "partitions created or deleted per second",
+    CONNECTION: "connections per second",
 }
-# What a quota can be for: the types of its parts, and whether they are named.
+# The entities of a quota: their types, and whether they have a name.
 HOLDERS: Final = {
     "a user": ((USER,), True),
     "a client id": ((CLIENT_ID,), True),
@@ -49,7 +49,7 @@ class Line(NamedTuple):
 
 
 class QuotasTable:
-    """A default is for each one alone, not for all together."""
+    """A default applies to each entity separately, not to their sum."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -65,7 +65,7 @@ class QuotasTable:
         self._listing: Listing[Line] = Listing(
             [
                 Column("Who", describe, describe),
-                Column("May use", spell_value, lambda one: one.value, right=True),
+                Column("Limit", spell_value, lambda one: one.value, right=True),
                 Column("Of", lambda one: KINDS.get(one.key, one.key), lambda one: one.key),
             ],
             self._read,
@@ -73,7 +73,7 @@ class QuotasTable:
             key=lambda one: f"{describe(one)} {one.key}",
             find=lambda one: f"{describe(one)} {one.key}",
             hint="Search quotas",
-            nothing="No quotas: everybody may use as much as there is.",
+            nothing="No quotas: nobody is limited.",
             on_click=self._change if may else None,
             mark="quotas",
             tools=tools,
@@ -138,7 +138,7 @@ class QuotasTable:
             await self._set(who, line.entity, line.key, text if choice == "set" else None)
 
     async def _set(self, who: str, entity: Mapping[str, str | None], key: str, text: str | None) -> None:
-        """Without a text, remove it."""
+        """None removes the quota."""
         try:
             value = None if text is None else read_value(key, text)
         except Failed as error:

@@ -1,4 +1,4 @@
-"""Access control lists: who may do what; added and removed where that is allowed."""
+"""Access control rules; added and removed if allowed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME_MAX: Final = 250
 
 
 class RulesTable:
-    """An entry that denies wins over those that allow."""
+    """A deny rule overrides allow rules."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -70,7 +70,7 @@ class RulesTable:
                 kind.props("data-mark=rule-kind").style("min-width:130px")
                 name = ui.input("Name", placeholder="or * for all").classes("col")
                 name.props(f"maxlength={NAME_MAX}").props("data-mark=rule-name")
-            prefixed = ui.switch("All names that begin so").props("dense").props("data-mark=rule-prefixed")
+            prefixed = ui.switch("All names with this prefix").props("dense").props("data-mark=rule-prefixed")
             host = ui.input("From address", value="*").classes("w-full").props("maxlength=64")
 
             def offer() -> None:
@@ -111,7 +111,7 @@ class RulesTable:
 
 
 def complete_principal(text: str) -> str:
-    """A name alone is a user's."""
+    """A name without a type is a user."""
     return text if ":" in text or not text else f"User:{text}"
 
 

@@ -1,6 +1,6 @@
-"""A table whose rows stay on the server: the browser gets one page of them, however many there are.
+"""A table whose rows stay on the server: the browser gets only one page of them.
 
-Cells are text, put there by the browser's own text nodes: whatever a key, a name or a value says is shown, not run.
+Cells are text nodes, so that markup in keys, names and values is shown, never executed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CELL: Final = """<q-td :props="props"><a v-if="props.row[props.col.name+'__link'
  :href="props.row[props.col.name+'__link']">{{ props.value }}</a><span v-else
  :class="props.row[props.col.name+'__tone']">{{ props.value }}</span></q-td>"""
 NOTHING: Final = '<div class="full-width text-center o-soft q-pa-md">{{ props.message }}</div>'
-# Links are to pages of ours, and are made by the server from quoted parts.
+# Links go to pages of the console; the server builds them from quoted parts.
 
 T = TypeVar("T")
 
@@ -34,8 +34,8 @@ class Column(Generic[T]):
     show: Callable[[T], str]
     sort: Callable[[T], Any] | None = None
     right: bool = False
-    wide: bool = False  # left out on a phone
-    grow: bool = False  # takes what the others leave, and is cut off there
+    wide: bool = False  # hidden on phones
+    grow: bool = False  # takes the remaining width; its text is cut off
     link: Callable[[T], str] | None = None
     tone: Callable[[T], str] | None = None
 
@@ -48,7 +48,7 @@ def numeric(
     wide: bool = False,
     tone: Callable[[T], str] | None = None,
 ) -> Column[T]:
-    """A column of numbers: they stand to the right, and those that are not known are sorted as 0."""
+    """A column of right-aligned numbers; unknown ones are sorted as 0."""
     return Column(label, lambda one: show(value(one)), lambda one: value(one) or 0, right=True, wide=wide, tone=tone)
 
 
@@ -146,13 +146,13 @@ class Paged(Generic[T]):
         self.update()
 
     def _restore(self, event: Any) -> None:
-        """A browser repeats the first state it was given, sometimes after a newer one was sent: then send it again."""
+        """A browser may repeat its first state after a newer one was sent: then send the newer one again."""
         told = event.value.get("rowsNumber") if isinstance(event.value, dict) else None
         if told != self._total:
             self.update()
 
     def update(self) -> None:
-        """Show what there is now."""
+        """Show the current items."""
         items = self._items()
         if self._text and self._find is not None:
             find = self._find
@@ -191,7 +191,7 @@ class Paged(Generic[T]):
 
 
 def describe(place: int, column: Column[Any]) -> dict[str, Any]:
-    """A column as Quasar's table takes it."""
+    """A column in the format of Quasar's table."""
     return {
         "name": str(place),
         "field": str(place),

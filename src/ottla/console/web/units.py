@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Format numbers for people."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def number(count: float | None) -> str:
 
 
 def rate(per_second: float) -> str:
-    """Records a second."""
+    """Records per second."""
     if per_second < 0.05:
         return "0/s"
     return f"{per_second:,.1f}/s" if per_second < 10 else f"{per_second:,.0f}/s"
@@ -31,7 +31,7 @@ def change(per_second: float) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """How long."""
+    """A duration."""
     if seconds is None:
         return "—"
     if seconds < 0.05:
@@ -49,11 +49,11 @@ def span(seconds: float | None) -> str:
 def retention(milliseconds: int | None) -> str:
     if milliseconds is None:
         return "—"
-    return "for ever" if milliseconds < 0 else span(milliseconds / 1000)
+    return "forever" if milliseconds < 0 else span(milliseconds / 1000)
 
 
 def moment(milliseconds: float) -> str:
-    """In UTC, so that it is the same for everybody."""
+    """In UTC, the same for all users."""
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, OSError, ValueError):
@@ -69,6 +69,6 @@ def brief(text: str, length: int = 80) -> str:
 
 
 def age(taken: float) -> str:
-    """Of a snapshot."""
+    """The age of a snapshot."""
     seconds = max(0.0, time.monotonic() - taken)
     return "now" if seconds < 3 else f"{span(seconds)} ago"

@@ -1,4 +1,4 @@
-"""Users who log in with a password (SCRAM): added, changed and removed where that is allowed."""
+"""Users that log in with a password (SCRAM); added, changed and removed if allowed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class UsersTable:
         self._listing: Listing[Login] = Listing(
             [
                 Column("User", lambda one: one[0], lambda one: one[0]),
-                Column("Logs in by", lambda one: ", ".join(one[1]), lambda one: ", ".join(one[1])),
+                Column("Mechanisms", lambda one: ", ".join(one[1]), lambda one: ", ".join(one[1])),
                 Column("Iterations", spell_iterations, right=True, wide=True),
             ],
             console.actions.users,
@@ -57,7 +57,7 @@ class UsersTable:
             login.props("data-mark=user-name").set_visibility(not name)
             password = ui.input("Password", password=True).classes("w-full").props("autocomplete=new-password")
             password.props("maxlength=1000").props("data-mark=user-password")
-            ways = ui.select(list(MECHANISMS), value=list(mechanisms or MECHANISMS), label="Logs in by", multiple=True)
+            ways = ui.select(list(MECHANISMS), value=list(mechanisms or MECHANISMS), label="Mechanisms", multiple=True)
             ways.classes("w-full").props("use-chips")
             with ui.row().classes("w-full justify-end"):
                 if name:
@@ -77,7 +77,7 @@ class UsersTable:
             done, _ = await attempt(
                 actions.set_password, who, wanted, secret, chosen, done=f"{wanted} can log in with the new password"
             )
-        elif choice == "remove" and await sure(f"Remove {name}? Connections that are open stay open.", "Remove"):
+        elif choice == "remove" and await sure(f"Remove {name}? Open connections stay open.", "Remove"):
             done, _ = await attempt(actions.remove_user, who, name, mechanisms, done=f"{name} is removed")
         if done:
             await self._listing.load()

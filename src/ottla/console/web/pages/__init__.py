@@ -1,1 +1,1 @@
-"""One file a page. Each has `add`, which makes its page known."""
+"""One file per page. `add` registers the page."""

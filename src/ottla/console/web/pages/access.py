@@ -1,4 +1,4 @@
-"""Access: who may do what, who can log in, and how much each may use."""
+"""Access: rules, users and quotas."""
 
 from __future__ import annotations
 

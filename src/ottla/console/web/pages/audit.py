@@ -1,4 +1,4 @@
-"""Audit: what was changed from the page, by whom, and how it went."""
+"""Audit: what was changed from the page, by whom, and the result."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def show(console: Console) -> None:
                 Column("When (UTC)", lambda one: units.moment(one.at * 1000), lambda one: one.at),
                 Column("Who", lambda one: units.brief(one.who, 30), lambda one: one.who, wide=True),
                 Column("What", lambda one: one.what, lambda one: one.what),
-                Column("On what", lambda one: units.brief(one.target, 120), lambda one: one.target, grow=True),
+                Column("Target", lambda one: units.brief(one.target, 120), lambda one: one.target, grow=True),
                 Column(
                     "Result",
                     lambda one: units.brief(one.result, 40),

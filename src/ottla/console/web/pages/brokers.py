@@ -1,4 +1,4 @@
-"""Brokers: who answers, leadership and disk skew, the options of each with their sources, and live change of them."""
+"""Brokers: state, leadership and disk skew, and their options with sources, which can be changed live."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.console.watch.snapshot import Broker, Snapshot
 
 LEADS, SIZE = 0, 1
-SKEW_MAX = 30  # percent, above which it is marked
+SKEW_MAX = 30  # percent; above this it is highlighted
 
 
 def add(console: Console) -> None:
@@ -35,7 +35,7 @@ def add(console: Console) -> None:
 
 
 def skew(snapshot: Snapshot, one: Broker, what: int) -> float:
-    """How far from the average, in percent."""
+    """Deviation from the average, in percent."""
     values = [(each.leads, each.size)[what] for each in snapshot.brokers.values()]
     average = sum(values) / len(values) if values else 0
     return 100 * ((one.leads, one.size)[what] - average) / average if average else 0.0
@@ -59,7 +59,7 @@ def show_all(console: Console) -> None:
             mark="brokers",
         )
     with ui.element("div").classes("o-two"):
-        leads = bars("Partitions led", lambda one: one.leads)
+        leads = bars("Leader partitions", lambda one: one.leads)
         data = bars("Data, in MiB", lambda one: round(one.size / (1 << 20), 1))
 
     def update(snapshot: Snapshot) -> None:
@@ -166,7 +166,7 @@ def show_one(console: Console, node: int) -> None:
     with ui.row().classes("items-center gap-3"):
         address, answers, role = ui.label().classes("o-soft"), chip(""), chip("controller", "o-note")
     with ui.element("div").classes("o-grid"):
-        leads, copies, behind = Stat("Partitions led"), Stat("Copies"), Stat("Not in sync")
+        leads, copies, behind = Stat("Leader partitions"), Stat("Replicas"), Stat("Not in sync")
         data, disk, flow = Stat("Data"), Stat("Disk free"), Stat("Records in")
     with ui.element("div").classes("o-card"):
         ui.label("Options").classes("o-head q-mb-sm")

@@ -1,4 +1,4 @@
-"""One group: members and assignments, lag in records and seconds with its trend, offsets reset with a preview."""
+"""One group: members and assignments, lag in records and seconds with its trend, offset reset with a preview."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WAYS = {
     "latest": "The end",
     "time": "A time",
     "offset": "An offset",
-    "shift": "So many further or back",
+    "shift": "Shift by a number of records",
 }
 ALL = "all topics"
 
@@ -149,7 +149,7 @@ def member_table(console: Console, name: str) -> Paged[Member]:
             Column("Client", lambda one: units.brief(one.client, 50), lambda one: one.client),
             Column("Host", lambda one: one.host, lambda one: one.host, wide=True),
             Column("Assigned", list_assigned, lambda one: len(one.partitions)),
-            Column("Fixed name", lambda one: one.instance or "—", lambda one: one.instance or "", wide=True),
+            Column("Instance id", lambda one: one.instance or "—", lambda one: one.instance or "", wide=True),
             Column(
                 "Member id",
                 lambda one: units.brief(one.id, 60),
@@ -160,21 +160,21 @@ def member_table(console: Console, name: str) -> Paged[Member]:
         ],
         items,
         key=lambda one: one.id,
-        nothing="Nobody is in the group now.",
+        nothing="The group has no members now.",
         mark="members",
     )
 
 
 async def delete(console: Console, name: str) -> None:
     who = user()
-    if await sure(f"Delete the group {name} with its offsets? Its consumers would begin anew.", "Delete", typed=name):
+    if await sure(f"Delete the group {name} with its offsets? Its consumers would start over.", "Delete", typed=name):
         done, _ = await attempt(console.actions.delete_group, who, name, done=f"{name} is deleted")
         if done:
             ui.navigate.to("/groups")
 
 
 async def reset(console: Console, name: str) -> None:
-    """A dialog: where to, a preview of every partition, then the commit."""
+    """A dialog: choose the target, preview every partition, then commit."""
     group, who = console.watch.snapshot.groups.get(name), user()
     if group is None:
         return
@@ -250,9 +250,9 @@ def parse_amount(way: str, text: str) -> int:
         try:
             moment = datetime.fromisoformat(text.strip().removesuffix("UTC").strip())
         except ValueError:
-            raise Failed(f"{text!r} is no time: write 2026-01-31 18:00, in UTC") from None
+            raise Failed(f"{text!r} is not a time: write 2026-01-31 18:00, in UTC") from None
         return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
     try:
         return int(text)
     except ValueError:
-        raise Failed(f"{text!r} is no number") from None
+        raise Failed(f"{text!r} is not a number") from None

@@ -1,4 +1,4 @@
-"""Groups: all of them, by how far they are behind."""
+"""Groups: all of them, by lag."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def tone(group: Group) -> str:
 
 
 def clear(group: Group) -> str:
-    """When nothing will be left, at this pace."""
+    """When the lag will be 0, at this pace."""
     if not group.lag:
         return "caught up"
     return "not at this pace" if group.clear_s is None else f"in {units.span(group.clear_s)}"

@@ -47,7 +47,7 @@ class Page:
     def __init__(self, console: Console, topic: str, text: str) -> None:
         self._console = console
         self._found: list[Message] = []
-        self._texts: dict[tuple[int, int], tuple[str, str]] = {}  # of what was found, made in a thread
+        self._texts: dict[tuple[int, int], tuple[str, str]] = {}  # decoded texts of the found records, made in a thread
         self._reading: Reading | None = None
         self._decode = Decoder()
         self._decode_key = Decoder()
@@ -141,7 +141,7 @@ class Page:
     def _query(self) -> Query:
         partition = str(self._partition.value or "").strip()
         if partition and not partition.isdecimal():
-            raise Failed(f"{partition} is no number of a partition")
+            raise Failed(f"{partition} is not a partition number")
         start, amount = str(self._start.value), str(self._amount.value or "").strip()
         return Query(
             str(self._topic.value or "").strip(),
@@ -188,7 +188,7 @@ class Page:
     def _progress(self) -> None:
         if self._busy and self._reading is not None:
             found = len(self._reading.found)
-            self._status.set_text(f"Reading: {self._reading.scanned:,} records looked at, {found:,} found…")
+            self._status.set_text(f"Reading: {self._reading.scanned:,} records scanned, {found:,} found…")
 
     # ------------------------------------------------------------------ tail
 
@@ -224,7 +224,7 @@ class Page:
         try:
             reading = await run.io_bound(self._follow_once, dict(self._tail))
         except Failed as error:
-            self._status.set_text(f"Trying again: {error}")
+            self._status.set_text(f"Retrying: {error}")
             return
         finally:
             self._busy = False
@@ -234,7 +234,7 @@ class Page:
         await self._prepare(reading.found)
         self._found = reader.newest([*reading.found, *self._found])[:TAIL_MAX]
         if reading.found:
-            self._status.set_text(f"Live: {len(self._found):,} records, the newest first.")
+            self._status.set_text(f"Live: {len(self._found):,} records, newest first.")
             self._table.update()
 
     def _follow_once(self, positions: dict[int, int]) -> Reading:
@@ -262,7 +262,7 @@ class Page:
         return self._texts.get((one.partition, one.offset), ("…", "…"))
 
     async def _prepare(self, found: list[Message]) -> None:
-        """Decode in a thread: a schema may have to come from a registry, or be compiled."""
+        """Decode in a thread: it may fetch a schema from a registry, or compile one."""
         decode_key, decode = self._decode_key, self._decode
 
         def work() -> dict[tuple[int, int], tuple[str, str]]:
@@ -315,7 +315,7 @@ class Page:
                 .classes("w-full o-mono")
                 .props("data-mark=produce-value")
             )
-            null = ui.checkbox("No value: a tombstone")
+            null = ui.checkbox("No value (tombstone)")
             with ui.row().classes("w-full justify-end"):
                 ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat")
                 ui.button("Produce", on_click=lambda: dialog.submit(True)).props("unelevated").props(
@@ -328,7 +328,7 @@ class Page:
             return
         where, index, name, lines, content = (str(each or "") for each in given[:5])
         if index.strip() and not index.strip().isdecimal():
-            ui.notify(f"{index} is no number of a partition", type="negative")
+            ui.notify(f"{index} is not a partition number", type="negative")
             return
         pairs = tuple(
             (part[0].strip(), part[2].strip().encode())
@@ -362,21 +362,21 @@ def pretty(text: str) -> str:
 
 
 def describe_end(reading: Reading) -> str:
-    found = f"{len(reading.found):,} records found, {reading.scanned:,} looked at"
-    why = {"all": ": that is all there is.", "enough": ".", "stopped": ": stopped."}
-    return found + why.get(reading.ended, f": {reading.ended}. Narrow the time or the partition to look further.")
+    found = f"{len(reading.found):,} records found, {reading.scanned:,} scanned"
+    why = {"all": ": all were read.", "enough": ".", "stopped": ": stopped."}
+    return found + why.get(reading.ended, f": {reading.ended}. Narrow the time or the partition to find more.")
 
 
 def moment(start: str, text: str) -> int:
     if start == reader.OFFSET:
         if not text.isdecimal() or len(text) > 18:
-            raise Failed(f"{text!r} is no offset")
+            raise Failed(f"{text!r} is not an offset")
         return int(text)
     if start == reader.TIME:
         try:
             found = datetime.fromisoformat(text)
         except ValueError:
-            raise Failed(f"{text!r} is no time: write 2026-01-31 18:00, in UTC") from None
+            raise Failed(f"{text!r} is not a time: write 2026-01-31 18:00, in UTC") from None
         return max(0, int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000))
     return 0
 

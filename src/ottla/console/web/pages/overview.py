@@ -1,4 +1,4 @@
-"""Overview: is all well, how much flows, what needs attention and what to do about it."""
+"""Overview: health, throughput, and what needs attention, with advice."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def show(console: Console) -> None:
         def read(since: int) -> list[Point]:
             return console.history.points(console.watch.snapshot.cluster, "cluster", "", since)
 
-        Plot("Throughput", read, [("records a second", lambda point: point.a)])
+        Plot("Throughput", read, [("records per second", lambda point: point.a)])
         Plot("Lag of all groups", read, [("records", lambda point: point.b)])
     attention = Attention()
 
@@ -77,13 +77,13 @@ class Figures:
         if traffic is not None:
             said = f"{units.size(traffic.into)}/s in, {units.size(traffic.out)}/s out"
         self._flow.set(units.rate(snapshot.rate), said)
-        self._data.set(units.size(snapshot.size), "all copies")
+        self._data.set(units.size(snapshot.size), "all replicas")
         lag = sum(group.lag for group in snapshot.groups.values())
         self._lag.set(units.number(lag), f"{len(snapshot.groups):,} groups")
 
 
 class Attention:
-    """What is wrong, and what to do about it; drawn anew only when that changes."""
+    """What is wrong, with advice; redrawn only when it changes."""
 
     def __init__(self) -> None:
         self._shown: list[Finding] | None = None
@@ -98,7 +98,10 @@ class Attention:
         self._rows.clear()
         with self._rows:
             if not found:
-                empty("Nothing. All partitions are led and replicated, and no group falls behind.", "check_circle")
+                empty(
+                    "Nothing. All partitions have leaders and are replicated, and no group falls behind.",
+                    "check_circle",
+                )
             for one in found[:SHOWN]:
                 with ui.row().classes("items-start no-wrap w-full gap-3 q-py-sm"):
                     ui.icon(ICONS[one.level], size="20px").classes(f"o-{one.level}")
@@ -110,7 +113,7 @@ class Attention:
 
 
 def bytes_in(snapshot: Snapshot) -> float:
-    """Bytes a second, from the records a second and the average size of what is stored."""
+    """Bytes per second, estimated from records per second and the average stored record size."""
     total = 0.0
     for topic in snapshot.topics.values():
         if topic.rate and (records := topic.records):

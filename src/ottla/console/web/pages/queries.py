@@ -1,4 +1,4 @@
-"""Queries: Spark's streaming queries, and the graph topic → query or group → topic with rate and lag on each edge."""
+"""Queries: Spark's streaming queries, and the graph of readers and writers with rate and lag on each edge."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def show(console: Console) -> None:
             ],
             lambda: queries(console.watch.snapshot),
             key=lambda one: one.group,
-            nothing="No Spark query of Ottla's source commits to a group here.",
+            nothing="No Spark query that uses Ottla's source commits to a group here.",
             mark="queries",
         )
 
@@ -76,7 +76,7 @@ def show(console: Console) -> None:
 
 
 def graph(drawn: list[Edge]) -> tuple[dict[str, Any], int]:
-    """Columns from left to right: topics that are read, who reads them, topics that they write."""
+    """Columns from left to right: topics read, their readers, topics written."""
     columns: list[list[tuple[str, str]]] = [[], [], []]
     written = {edge.target for edge in drawn if edge.target[0] == TOPIC}
     read = {edge.source for edge in drawn if edge.source[0] == TOPIC}
@@ -136,7 +136,7 @@ def graph(drawn: list[Edge]) -> tuple[dict[str, Any], int]:
 
 
 def label_place(edge: Edge, drawn: list[Edge]) -> str:
-    """Where edges lie apart: at the end that has no other edge."""
+    """Put the label at the end of the edge that no other edge shares."""
     if sum(other.target == edge.target for other in drawn) == 1:
         return "insideEndTop"
     return "insideStartTop" if sum(other.source == edge.source for other in drawn) == 1 else "middle"

@@ -1,4 +1,4 @@
-"""Reassignment: propose, see the difference and the bytes, throttle, run, follow, cancel; preferred election."""
+"""Reassignment: propose a plan, see its changes and bytes, throttle, run, follow, cancel; preferred election."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 WAYS = {
     "spread": "Spread evenly, with the fewest moves",
     "drain": "Drain a broker",
-    "copies": "ReplicaChange the number of copies",
+    "copies": "Change the replication factor",
 }
 THROTTLE_MB = 50
 AT_ONCE_MAX = 5000
@@ -40,7 +40,7 @@ def add(console: Console) -> None:
 def show_running(console: Console) -> None:
     with ui.element("div").classes("o-card") as card:
         with ui.row().classes("items-center w-full q-mb-xs"):
-            ui.label("Under way").classes("o-head")
+            ui.label("In progress").classes("o-head")
             total = ui.label().classes("o-soft").props("data-mark=moves-total")
             ui.space()
             if console.actions.allowed:
@@ -77,7 +77,7 @@ def show_running(console: Console) -> None:
 
 
 def progress(snapshot: Snapshot) -> tuple[int, int]:
-    """Bytes copied of the moves under way, and bytes to copy."""
+    """Bytes copied so far by the running moves, and bytes to copy."""
     done = total = 0
     for move in snapshot.moves:
         part = snapshot.partition(move.where)
@@ -102,7 +102,7 @@ def join(nodes: tuple[int, ...]) -> str:
 async def cancel(console: Console) -> None:
     who = user()
     plan: dict[TopicPartition, tuple[int, ...] | None] = {move.where: None for move in console.watch.snapshot.moves}
-    if plan and await sure(f"Cancel {len(plan)} moves? Copies go back to where they were.", "Cancel the moves"):
+    if plan and await sure(f"Cancel {len(plan)} moves? The old replicas stay.", "Cancel the moves"):
         await attempt(console.actions.reassign, who, plan, done="The moves are cancelled")
 
 
@@ -135,7 +135,7 @@ class Proposal:
                 ui.button("Propose", icon="lightbulb", on_click=self.propose).props("unelevated").props(
                     "data-mark=plan-propose"
                 )
-            self._said = ui.label("Racks are respected, and copies stay where they are if they can.").classes(
+            self._said = ui.label("Racks are respected, and replicas stay where they are if possible.").classes(
                 "o-soft q-mt-sm"
             )
             self._said.props("data-mark=plan-said")
@@ -165,7 +165,7 @@ class Proposal:
                             "data-mark=plan-run"
                         )
                 else:
-                    chip("This console only reads: start it with --allow-changes to run a plan.", "o-note")
+                    chip("This console is read-only: start it with --allow-changes to run a plan.", "o-note")
             self._result.set_visibility(False)
 
     async def propose(self) -> None:
@@ -175,7 +175,7 @@ class Proposal:
         leaving = {int(node) for node in self._leaving.value or ()} if way == "drain" else set()
         copies = int(self._copies.value or 1) if way == "copies" else None
         if way == "drain" and not leaving:
-            ui.notify("Which broker is to be drained?", type="warning")
+            ui.notify("Choose a broker to drain.", type="warning")
             return
         try:
             found = await run.io_bound(plan_moves, *planner_input(snapshot), patterns, leaving, copies, way == "spread")
@@ -186,9 +186,9 @@ class Proposal:
         self._result.set_visibility(bool(self._changes))
         total, moved = sum(one.bytes_to_copy for one in self._changes), sum(bool(one.added) for one in self._changes)
         self._said.set_text(
-            f"{len(self._changes):,} partitions change, {moved:,} of them are copied: {units.size(total)} in all."
+            f"{len(self._changes):,} partitions change, {moved:,} of them are copied: {units.size(total)} in total."
             if self._changes
-            else "Nothing to do: it is as it should be."
+            else "Nothing to do: the assignment is already as requested."
         )
         self._table.update()
 
@@ -207,15 +207,15 @@ class Proposal:
         plan: dict[TopicPartition, tuple[int, ...] | None] = {
             TopicPartition(*one.place): one.new for one in self._changes
         }
-        done, _ = await attempt(self._console.actions.reassign, who, plan, throttle, done="The moves have begun")
+        done, _ = await attempt(self._console.actions.reassign, who, plan, throttle, done="The moves have started")
         if done:
             self._changes = []
             self._result.set_visibility(False)
-            self._said.set_text("The moves have begun; the throttle goes when they are done.")
+            self._said.set_text("The moves have started; the throttle is removed when they are done.")
 
 
 def planner_input(snapshot: Snapshot) -> tuple[dict[Any, Any], dict[int, str | None], dict[Any, int]]:
-    """What the planner needs."""
+    """The input of the planner."""
     current, sizes = {}, {}
     for topic in snapshot.topics.values():
         for part in topic.partitions:
@@ -241,7 +241,7 @@ def plan_moves(
         if any(fnmatchcase(where[0], pattern) for pattern in patterns) and (not leaving or leaving & set(replicas))
     }
     if not chosen:
-        raise Failed("no partition is of such a topic, or on such a broker")
+        raise Failed("no partition matches these topics and brokers")
     left = {node: rack for node, rack in brokers.items() if node not in leaving}
     try:
         plan = propose(chosen, left, replicas=copies, sizes=sizes, spread=balance)
@@ -266,14 +266,14 @@ def show_elections(console: Console) -> None:
             count.append(ui.label().classes("o-soft").props("data-mark=elect-count"))
             ui.space()
             if console.actions.allowed:
-                ui.button("Elect chosen", on_click=lambda: choose()).props("outline").props("data-mark=elect-chosen")
+                ui.button("Elect selected", on_click=lambda: choose()).props("outline").props("data-mark=elect-chosen")
                 ui.button("Elect all", on_click=lambda: elect(None)).props("unelevated").props("data-mark=elect-all")
 
         count: list[Any] = []
         table: Paged[tuple[TopicPartition, Partition]] = Paged(
             [
                 Column("Partition", lambda one: f"{one[0].topic} / {one[0].partition}", lambda one: one[0]),
-                Column("Led by", lambda one: str(one[1].leader), lambda one: one[1].leader, right=True),
+                Column("Leader", lambda one: str(one[1].leader), lambda one: one[1].leader, right=True),
                 Column("Preferred", lambda one: str(one[1].replicas[0]), lambda one: one[1].replicas[0], right=True),
                 Column("In sync", lambda one: join(one[1].isr), wide=True),
             ],
@@ -283,7 +283,7 @@ def show_elections(console: Console) -> None:
             size=10,
             hint="Search topics",
             selection=console.actions.allowed,
-            nothing="Every partition is led by the broker that is preferred.",
+            nothing="Every partition has its preferred leader.",
             mark="elect",
             tools=tools,
         )
@@ -296,13 +296,13 @@ def show_elections(console: Console) -> None:
 
     async def choose() -> None:
         if not table.chosen:
-            ui.notify("Choose some partitions first.", type="warning")
+            ui.notify("Select partitions first.", type="warning")
             return
         await elect([one[0] for one in table.chosen])
 
     def update(snapshot: Snapshot) -> None:
         table.update()
         total = len(items())
-        count[0].set_text(f"{total:,} led by another broker" if total else "")
+        count[0].set_text(f"{total:,} not led by the preferred broker" if total else "")
 
     live(console, update)

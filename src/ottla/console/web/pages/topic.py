@@ -1,4 +1,4 @@
-"""One topic: its partitions, its flow, who reads it, its options; grow it, delete it."""
+"""One topic: partitions, throughput, readers and options; add partitions, delete it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add(console: Console) -> None:
 
 
 def waiting(console: Console, name: str) -> None:
-    """A topic that was just created is known a moment later."""
+    """Wait for a topic that was just created: the next snapshot has it."""
     with ui.column().classes("w-full") as place:
         empty(f"There is no topic {name}, or it is not known yet.", "hourglass_empty")
 
@@ -83,7 +83,7 @@ def show(console: Console, name: str) -> None:
             def read(since: int) -> list[Point]:
                 return console.history.points(console.watch.snapshot.cluster, "topic", identity, since)
 
-            Plot("Records in", read, [("records a second", lambda point: point.a)])
+            Plot("Records in", read, [("records per second", lambda point: point.a)])
             Plot("Size", read, [("bytes", lambda point: point.c)], unit="B")
         with ui.tab_panel(readers).style("padding:0"), ui.element("div").classes("o-card"):
             groups = reader_table(console, name)
@@ -99,10 +99,10 @@ def show(console: Console, name: str) -> None:
         state.set_text(trouble(one))
         state.classes(replace=tone(one))
         kind.set_visibility(one.internal)
-        partitions.set(units.number(len(one.partitions)), f"{one.copies} copies each")
+        partitions.set(units.number(len(one.partitions)), f"{one.copies} replicas each")
         records.set(units.number(one.records), f"{units.size(one.size / one.records)} each" if one.records else "")
         flow.set(units.rate(one.rate))
-        size.set(units.size(one.size), "one copy")
+        size.set(units.size(one.size), "one replica")
         kept.set(units.retention(one.retention_ms), one.cleanup)
         sync.set(units.number(one.min_isr), "min.insync.replicas")
         parts.update()
@@ -143,7 +143,7 @@ def partition_columns() -> list[Column[Partition]]:
 
 
 def state_of(one: Partition) -> tuple[str, str]:
-    """In a word, and the colour of it."""
+    """A word for the state, and its colour."""
     if one.leader < 0:
         return "no leader", "o-chip o-bad"
     if one.under_replicated:
@@ -180,7 +180,7 @@ async def elect(console: Console, name: str) -> None:
     wheres = [TopicPartition(name, one.number) for one in topic.partitions]
     done, count = await attempt(console.actions.elect, user(), wheres)
     if done:
-        ui.notify(f"{count} leaders elected" if count else "Every partition is led by its preferred broker already.")
+        ui.notify(f"{count} leaders elected" if count else "Every partition already has its preferred leader.")
 
 
 async def grow(console: Console, name: str) -> None:
@@ -188,7 +188,7 @@ async def grow(console: Console, name: str) -> None:
     have = len(topic.partitions) if topic else 1
     with ui.dialog() as dialog, ui.card().classes("o-card"):
         ui.label(f"Partitions of {name}").classes("o-head")
-        ui.label("Partitions can be added, not taken away; keys go to other partitions from then on.").classes("o-soft")
+        ui.label("Partitions can be added, not removed. Afterwards keys map to other partitions.").classes("o-soft")
         count = (
             ui.number("Partitions", value=have + 1, min=have + 1, format="%d")
             .classes("w-full")

@@ -1,4 +1,4 @@
-"""Topics: all of them, with what is wrong marked; create one."""
+"""Topics: all of them, with problems highlighted; create a topic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ottla.console.console import Console
     from ottla.console.watch.snapshot import Topic
 
-SHOWS = {"all": "All", "trouble": "With trouble", "internal": "With internal ones"}
+SHOWS = {"all": "All", "trouble": "With problems", "internal": "With internal ones"}
 PARTITIONS_MAX = 10_000
 
 
@@ -154,7 +154,7 @@ def whole(value: object, what: str) -> int:
     try:
         return int(str(value).partition(".")[0])
     except ValueError:
-        raise Failed(f"{value} is no number of {what}") from None
+        raise Failed(f"{value} is not a number of {what}") from None
 
 
 def pairs(text: str) -> dict[str, str]:

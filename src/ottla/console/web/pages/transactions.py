@@ -1,4 +1,4 @@
-"""Transactions: open ones with their age and partitions, and an end to those whose producers are gone."""
+"""Transactions: open ones with their age and partitions; abort those whose producers are gone."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def show(console: Console) -> None:
         table.update()
 
     def tools() -> None:
-        ui.switch("Also those that ended", on_change=lambda event: choose(event.value)).props("dense").props(
+        ui.switch("Include ended ones", on_change=lambda event: choose(event.value)).props("dense").props(
             "data-mark=txn-all"
         )
         if console.actions.allowed:
-            ui.label("Click an open one to abort it.").classes("o-soft")
+            ui.label("Click an open transaction to abort it.").classes("o-soft")
 
     with ui.element("div").classes("o-card"):
         table: Paged[Transaction] = Paged(
@@ -71,7 +71,7 @@ def columns(console: Console) -> list[Column[Transaction]]:
         Column("Transactional id", lambda one: one.name, lambda one: one.name),
         Column("State", lambda one: one.state, lambda one: one.state, tone=tone),
         Column("Open for", age, lambda one: -(one.started_ms or 1 << 60), right=True),
-        numeric("May be open", lambda one: one.timeout_ms / 1000 if one.timeout_ms else None, units.span, wide=True),
+        numeric("Timeout", lambda one: one.timeout_ms / 1000 if one.timeout_ms else None, units.span, wide=True),
         Column("Partitions", partitions, wide=True),
         Column("Producer", producer, wide=True),
         numeric("Coordinator", lambda one: one.coordinator, str, wide=True),
@@ -83,7 +83,7 @@ async def abort(console: Console, one: Transaction) -> None:
     if one.state != "Ongoing":
         ui.notify(f"{one.name} has no open transaction now.", type="warning")
         return
-    question = f"Abort the transaction of {one.name}? Its producer is locked out, and what it wrote is discarded."
+    question = f"Abort the transaction of {one.name}? Its producer is fenced, and its records are discarded."
     if await sure(question, "Abort"):
         await attempt(console.actions.abort, who, one.name, done=f"The transaction of {one.name} is aborted")
 

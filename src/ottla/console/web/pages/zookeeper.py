@@ -1,4 +1,4 @@
-"""ZooKeeper: the tree of the cluster's znodes, read only."""
+"""ZooKeeper: the tree of the cluster's znodes, read-only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def add(console: Console) -> None:
 
 
 class Browser:
-    """Each level is asked for when it is opened."""
+    """Reads each level when it is opened."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -56,7 +56,7 @@ class Browser:
             return None
 
     async def _open(self, path: str) -> None:
-        """Fill one level; the children of its children are unknown, and asked for when somebody looks."""
+        """Read one level; deeper levels are read when they are opened."""
         here = self._known.get(path)
         node = await self._node(path) if here is not None else None
         if here is None or node is None:
@@ -96,7 +96,7 @@ class Browser:
 
 
 def placeholder(path: str) -> list[dict[str, Any]]:
-    """What stands for children that nobody has asked for yet."""
+    """A placeholder for children that are not read yet."""
     return [{"id": f"{path}#", "label": "…"}]
 
 
