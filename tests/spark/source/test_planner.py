@@ -182,14 +182,14 @@ def test_a_topic_made_anew_is_noticed(topics: Topics, caplog: pytest.LogCaptureF
     topics.delete(name)
     topics.make(name)
     topics.fill(name, numbers(5, 15))
-    with pytest.raises(Failed, match=f"topic {name} was deleted and made anew .*{before} and is .*failOnDataLoss"):
+    with pytest.raises(Failed, match=f"topic {name} was deleted and recreated .*{before} and is .*failOnDataLoss"):
         query.drain()
     query.options = SourceOptions.load(
         {"kafka.bootstrap.servers": topics.bootstrap, "subscribe": name, "failondataloss": "false"}
     ).for_stream()
     query.restart()
     assert query.drain() == numbers(0, 15)
-    assert f"topic {name} was deleted and made anew" in caplog.text
+    assert f"topic {name} was deleted and recreated" in caplog.text
     assert not query.batch()
     query.planner.stop()
 
