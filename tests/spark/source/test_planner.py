@@ -464,7 +464,7 @@ def test_a_group_whose_offsets_are_not_ours_is_refused(
             query.planner.stop()
             found = {at: one[:2] for at, one in read_offsets(cluster, name).items()}
             assert found == {elsewhere: (0, metadata)}
-    assert f"group {name} is somebody else's: it stands at offset 0 of {elsewhere.topic} partition 0" in caplog.text
+    assert f"group {name} belongs to somebody else: it is at offset 0 of {elsewhere.topic} partition 0" in caplog.text
 
 
 def test_a_group_of_consumers_that_are_away_and_never_committed_is_refused(
@@ -485,7 +485,7 @@ def test_a_group_of_consumers_that_are_away_and_never_committed_is_refused(
         query.planner.stop()
         with Cluster(topics.bootstrap) as cluster:
             assert read_offsets(cluster, group) == {}
-        assert f"group {group} is one of consumers (consumer), who are away" in caplog.text
+        assert f"group {group} belongs to consumers (consumer) that are not running" in caplog.text
 
 
 # --- clusters that are away ----------------------------------------------------------------------------------------
