@@ -217,5 +217,5 @@ def test_two_drivers_and_what_is_refused(runs: Runs, ottla: Ottla, s3: S3, fresh
     for pipeline, option in ((export.PIPELINE, "topics"), (restore.PIPELINE, "topic"), (activity.PIPELINE, "events")):
         options: dict[str, Any] = {option: fresh("unread"), "path": "gopher://host/table"}
         run = Run(pipeline=pipeline, bootstrap=ottla.bootstrap, folder=runs.folder, options=options, once=True)
-        with pytest.raises(Failed, match=r"^gopher:// is no storage that is known here"):
+        with pytest.raises(Failed, match=r"^gopher:// is not a known kind of storage"):
             pipeline.run(run)
