@@ -152,7 +152,7 @@ def decode(value: bytes) -> Decision:
     given = json.loads(value)
     if given["format"] != FORMAT:
         raise Failed(
-            f"the log of decisions has a record of format {given['format']}, this version of ottla reads {FORMAT}:  "
+            f"the log of decisions has a record of format {given['format']}, this version of ottla reads {FORMAT}: "
             "use the version that wrote it"
         )
     parts = (TaskPart(task, Ticket(owner, number), *rest) for task, owner, number, *rest in given["parts"])
