@@ -16,7 +16,7 @@ from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench import pump
-from bench.rows import Goal, Sample, Setting, TopicRow, per_gb
+from bench.rows import Sample, Setting, TopicRow, batched, per_gb
 from bench.wire import BenchError, fetch_frame, fetched, produce_frame, produce_shape, text
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ WINDOW = 5
 CAPTURED_MAX = 16 << 20
 SEND_S = 30
 LINES = 4096
-GOALS = (Goal("mb_s", 1.0), Goal("cpu_s_gb", 1.0))
+SHAPES = ((16, 100), (128, 100), (128, 1000))  # kilobytes of a batch, bytes of a value
 
 
 class Captured(NamedTuple):
@@ -148,11 +148,11 @@ def rows() -> list[CapturedRow]:
     return [
         CapturedRow(
             f"client batches: {client}, {codec}, {batch} kB of {size} B",
-            GOALS,
+            batched(codec),
             client=client,
             codec=codec,
             batch=batch * KB,
             size=size,
         )
-        for client, codec, batch, size in product(CLIENTS, CODECS, (16, 128), (100, 1000))
+        for client, codec, (batch, size) in product(CLIENTS, CODECS, SHAPES)
     ]

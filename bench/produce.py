@@ -1,7 +1,7 @@
-"""Produce with Apache Kafka's Java client: every combination a user is likely to run.
+"""Produce with real clients: the Java client in the combinations a user is likely to run, franz-go and librdkafka.
 
 The client may well be the limit here; then the broker's CPU seconds per GB tell the brokers apart. acks=-1 is the
-client's default and makes the producer idempotent; acks=1 is not. Record values are log lines.
+clients' default and makes the producer idempotent; acks=1 is not. Record values are log lines.
 """
 
 from __future__ import annotations
@@ -22,20 +22,30 @@ class Produce(TopicRow):
     batch: int = field(kw_only=True)
     acks: int = field(kw_only=True)
     codec: str = field(kw_only=True)
+    client: str = field(default="java", kw_only=True)
 
     def run(self, broker: Broker, setting: Setting) -> Sample:
         assert setting.client is not None
         options = {"topic": self.topic, "size": self.size, "batch": self.batch, "acks": self.acks, "codec": self.codec}
-        return per_gb(setting.client.run("produce", broker, seconds=setting.seconds, **options))
+        return per_gb(setting.client.run("produce", broker, client=self.client, seconds=setting.seconds, **options))
 
 
-def name(size: int, batch: int, acks: int, codec: str, partitions: int) -> str:
-    return f"produce {size} B, {batch // 1024} kB, acks={acks}, {codec}, {partitions} part."
+def produce(size: int, batch: int, codec: str, partitions: int, *, acks: int = -1, client: str = "java") -> Produce:
+    name = f"produce {size} B, {batch // 1024} kB, acks={acks}, {codec}, {partitions} part."
+    return Produce(
+        name if client == "java" else f"{name}, {client}",
+        batched(codec),
+        partitions=partitions,
+        size=size,
+        batch=batch,
+        acks=acks,
+        codec=codec,
+        client=client,
+    )
 
 
 def rows() -> list[Produce]:
-    settings = product((100, 200, 1000), (16384, 131072), (1, -1), ("none", "lz4"), (1, 6))
-    return [
-        Produce(name(*each), batched(), partitions=each[4], size=each[0], batch=each[1], acks=each[2], codec=each[3])
-        for each in settings
-    ]
+    every = [produce(*each) for each in product((100, 1000), (16384, 131072), ("none", "lz4"), (1, 6))]
+    every += [produce(1000, 16384, codec, 6, acks=1) for codec in ("none", "lz4")]
+    others = product(("none", "lz4", "zstd"), ("franz-go", "librdkafka"))
+    return every + [produce(1000, 131072, codec, 6, client=client) for codec, client in others]

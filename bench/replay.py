@@ -1,12 +1,13 @@
 """Replay: pre-encoded produce requests, so that the broker is the limit.
 
-Four connections with five requests in flight each, as a Java producer has; a request carries one full batch for each
+Every connection has five requests in flight, as a Java producer has; a request carries one full batch for each
 partition. The batches carry no producer id, so the same bytes may be sent for ever.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import product
 from typing import TYPE_CHECKING
 
 from bench import pump
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from bench.brokers import Broker
 
 KB = 1024
+SIZES = (100, 1000)
+SHAPES = ((1, 2), (6, 8))  # partitions, connections
 
 
 @dataclass
@@ -25,7 +28,7 @@ class Replay(TopicRow):
     batch: int = field(kw_only=True)
     acks: int = field(default=1, kw_only=True)
     codec: str = field(default="none", kw_only=True)
-    connections: int = field(default=4, kw_only=True)
+    connections: int = field(default=2, kw_only=True)
     window: int = field(default=5, kw_only=True)
 
     def prepare(self, broker: Broker, setting: Setting) -> None:
@@ -48,15 +51,29 @@ class Replay(TopicRow):
         return batch(self.size, self.batch, self.codec)
 
 
-def replay(size: int, kilobytes: int, acks: int = 1, codec: str = "none", partitions: int = 1) -> Replay:
-    name = f"replay {size} B, {kilobytes} kB, acks={acks}, {codec}, {partitions} part."
-    return Replay(name, batched(1.5), size=size, batch=kilobytes * KB, acks=acks, codec=codec, partitions=partitions)
+def replay(
+    size: int, kilobytes: int, codec: str = "none", partitions: int = 1, connections: int = 2, *, acks: int = 1
+) -> Replay:
+    name = f"replay {size} B, {kilobytes} kB, acks={acks}, {codec}, {partitions} part., {connections} conn."
+    goals = batched(codec, 1.5)
+    return Replay(
+        name,
+        goals,
+        size=size,
+        batch=kilobytes * KB,
+        acks=acks,
+        codec=codec,
+        partitions=partitions,
+        connections=connections,
+    )
 
 
 def rows() -> list[Replay]:
-    every = [replay(100, kilobytes, acks) for kilobytes in (16, 128) for acks in (1, -1)]
-    every += [replay(100, kilobytes, 1, "lz4") for kilobytes in (16, 128)]
-    every += [replay(100, kilobytes, -1, "none", 6) for kilobytes in (16, 128)]
-    every += [replay(200, 16), replay(1000, 16), replay(1000, 128)]
-    wide = "500 partitions, 1 kB to each in one request"
-    return [*every, Replay(wide, batched(), size=100, batch=KB, partitions=500, connections=2, window=1)]
+    """Narrow rows are one partition over two connections, wide ones six over eight."""
+    every = [replay(size, kilobytes, "none", *shape) for size, kilobytes, shape in product(SIZES, (16, 128), SHAPES)]
+    every += [replay(1000, 1024, "none", *shape) for shape in SHAPES]
+    every += [replay(100, kilobytes, "lz4", *shape) for kilobytes, shape in product((16, 128), SHAPES)]
+    every += [replay(100, kilobytes, "lz4-4M", *shape) for kilobytes, shape in product((16, 128), SHAPES)]
+    every += [replay(100, 16, acks=-1)]
+    many = "500 partitions, 1 kB to each in one request"
+    return [*every, Replay(many, batched("none"), size=100, batch=KB, partitions=500, window=1)]

@@ -32,7 +32,7 @@ class Requests(TopicRow):
 
 
 def rows() -> list[Requests]:
-    goals = (Goal("req_s", 1.0), Goal("us_req", 1.0), Goal("p99_ms", 1.0))
+    goals = (Goal("req_s", 1.2), Goal("us_req", 0.7), Goal("p99_ms", 1.0))
     return [
         Requests(f"one record, {count} conn., acks={acks}", goals, partitions=PARTITIONS, acks=acks, connections=count)
         for count, acks in ((50, 1), (50, -1), (1, 1))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 RESULTS = ROOT / "bench" / "results"
 README = ROOT / "bench" / "README.md"
 QUICK = (
-    "replay 100 B, 16 kB, acks=1, none, 1", "replay 100 B, 128 kB, acks=1, none, 1", "one record, 50 conn., acks=1",
+    "replay 100 B, 16 kB, acks=1, none, 1", "replay 1000 B, 128 kB, acks=1, none, 6", "one record, 50 conn., acks=1",
     "fetch 1 MB, 1 conn.", "fetch 16 kB", "consume 100 B", "end to end, 500/s, acks=-1", "start", "memory",
     "500 topics", "java, lz4, 16 kB of 100 B", "franz-go, lz4, 16 kB of 100 B", "librdkafka, zstd, 128 kB of 1000 B",
     "produce 100 B, 16 kB, TLS", "consume 100 B, 16 kB, TLS",
@@ -71,7 +71,7 @@ def warm_up(brokers: Sequence[Broker], setting: Setting, seconds: float, wanted:
     rows: list[Row] = [
         *codecs.values(),
         replay.replay(100, 16),
-        replay.replay(100, 16, -1, "lz4", 6),
+        replay.replay(100, 16, "lz4", 6, 8),
         requests.rows()[0],
         consume.rows()[0],
         consume.rows()[-1],

@@ -18,11 +18,10 @@ import cramjam
 from crc32c import crc32c
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 2, 3, 19, 20
-CODECS = {"none": 0, "lz4": 3}
+CODECS = {"none": 0, "lz4": 3, "lz4-4M": 3}
 CLIENT = b"bench"
-# Magic, version 1 with independent blocks (Kafka reads no others), 64 kB blocks, and the check byte of those two.
-LZ4_FRAME = bytes.fromhex("04224d18604082")
-LZ4_BLOCK = 64 * 1024
+# Magic, version 1 with independent blocks (Kafka reads no others), the block size, and the check byte of those two.
+LZ4_FRAMES = {"lz4": (bytes.fromhex("04224d18604082"), 64 << 10), "lz4-4M": (bytes.fromhex("04224d18607073"), 4 << 20)}
 WORDS = (
     b"GET POST PUT 200 204 301 404 500 /orders /users /search /cart /login host=web-1 host=web-2 region=eu region=us "
     b"user= order= session= price= amount= status=ok status=failed retry=1 cache=hit cache=miss latency_ms= bytes= "
@@ -66,10 +65,11 @@ def string(name: str) -> bytes:
     return struct.pack(">h", len(data)) + data
 
 
-def lz4(data: bytes) -> bytes:
-    out = [LZ4_FRAME]
-    for start in range(0, len(data), LZ4_BLOCK):
-        block = data[start : start + LZ4_BLOCK]
+def lz4(data: bytes, codec: str = "lz4") -> bytes:
+    head, block_size = LZ4_FRAMES[codec]
+    out = [head]
+    for start in range(0, len(data), block_size):
+        block = data[start : start + block_size]
         packed = bytes(cramjam.lz4.compress_block(block, store_size=False))
         whole = len(packed) >= len(block)
         out.append(struct.pack("<I", len(block) | 0x80000000 if whole else len(packed)) + (block if whole else packed))
@@ -95,8 +95,8 @@ def batch(size: int, target: int, codec: str = "none", now_ms: int | None = None
         records.append(record)
         used, count = used + len(record), count + 1
     payload = b"".join(records)
-    if codec == "lz4":
-        payload = lz4(payload)
+    if codec in LZ4_FRAMES:
+        payload = lz4(payload, codec)
     tail = struct.pack(">hiqqqhii", CODECS[codec], count - 1, now, now, -1, -1, -1, count) + payload
     return Batch(struct.pack(">qiibI", 0, len(tail) + 9, -1, 2, crc32c(tail)) + tail, count, count * size)
 

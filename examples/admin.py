@@ -1,6 +1,6 @@
-"""Make a topic, change it, look at it and delete it, with confluent-kafka's admin client.
+"""Create a topic, change it, describe it and delete it, with confluent-kafka's admin client.
 
-The same from the shell: `ottla topics create`, `alter`, `describe`, `delete` and `ottla configs set`.
+The same in the shell: `ottla topics create`, `alter`, `describe`, `delete` and `ottla configs set`.
 
     python admin.py localhost:9092
 

@@ -30,7 +30,7 @@ def produce() -> None:
 
 
 def check(error: Exception | None, message: Message) -> None:
-    """Called for each record: without it, a record that could not be written is lost in silence."""
+    """Delivery callback for each record. Without it, failed records go unnoticed."""
     if error is not None:
         raise KafkaException(error)
 
@@ -46,7 +46,7 @@ def consume() -> None:
         if message.error():
             raise KafkaException(message.error())
         print(f"{message.key().decode()}: {message.value().decode()}")
-    consumer.close()  # commits, and lets the group go on without us at once
+    consumer.close()  # commits offsets and leaves the group at once
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Topics as tables and streams in Spark, from the wheel alone: no JAR.
+"""Topics as tables and streams in Spark, without a JAR.
 
     pip install 'ottla[spark]'                 # and Java 17 or newer
     python spark_orders.py localhost:9092
@@ -38,7 +38,7 @@ def read_table(spark: SparkSession, topic: str) -> DataFrame:
 
 
 def shout(spark: SparkSession, source: str, sink: str) -> None:
-    """A streaming query that ends when it has read what there is. Without `availableNow` it would go on."""
+    """A streaming query that reads what exists and then ends. Without `availableNow` it would keep running."""
     with tempfile.TemporaryDirectory() as checkpoints:
         orders = (
             spark.readStream.format("ottla")

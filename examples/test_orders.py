@@ -1,4 +1,4 @@
-"""A real broker in the tests of a project: Ottla's pytest plugin starts it when the first test asks for it.
+"""A real broker in the tests of a project: Ottla's pytest plugin starts it for the first test that uses it.
 
 pip install 'ottla[tools]' pytest
 pytest test_orders.py

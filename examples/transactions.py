@@ -1,4 +1,4 @@
-"""Read, transform and write exactly once: the output and the position in the input are committed together.
+"""Read, transform and write exactly once: the output and the input offsets are committed together.
 
 Killed at any point and started again, it neither loses an order nor bills one twice.
 
@@ -31,7 +31,7 @@ def place_orders() -> None:
 def bill_orders() -> None:
     consumer = new_consumer("example-billing", ORDERS)
     producer = Producer({"bootstrap.servers": BOOTSTRAP, "transactional.id": "example-billing"})
-    producer.init_transactions()  # ends what an earlier run of the same name left open
+    producer.init_transactions()  # aborts a transaction that an earlier run left open
     orders = [read(consumer) for _ in range(COUNT)]
     producer.begin_transaction()
     for order in orders:
@@ -58,8 +58,8 @@ def new_consumer(group: str, topic: str) -> Consumer:
             "bootstrap.servers": BOOTSTRAP,
             "group.id": group,
             "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,  # the transaction commits
-            "isolation.level": "read_committed",  # skip what was aborted
+            "enable.auto.commit": False,  # the transaction commits the offsets
+            "isolation.level": "read_committed",  # skip aborted records
         }
     )
     consumer.subscribe([topic])

@@ -175,4 +175,4 @@ def test_the_container_starts_a_broker_as_the_command_line_allows() -> None:
 def test_a_program_without_the_native_part_is_told_once() -> None:
     done = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("the native part of Ottla is not here") == 1
+    assert done.stderr.count("the native part of Ottla is missing") == 1

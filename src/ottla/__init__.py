@@ -1,10 +1,10 @@
 """Ottla: Kafka in Python.
 
     async with ottla.Broker() as broker: ...        a real broker on the running event loop
-    with ottla.BrokerThread() as broker: ...        the same in a thread of its own, for scripts and tests
-    with ottla.BrokerProcess() as broker: ...       the same in a process of its own
+    with ottla.BrokerThread() as broker: ...        the same in its own thread, for scripts and tests
+    with ottla.BrokerProcess() as broker: ...       the same in its own process
 
-`broker.bootstrap` is what a Kafka client wants to know. `import ottla` loads nothing until one of these names is used.
+`broker.bootstrap` is the address for Kafka clients. `import ottla` loads nothing until one of these names is used.
 """
 
 from typing import TYPE_CHECKING

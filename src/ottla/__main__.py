@@ -1,4 +1,4 @@
-"""The `ottla` command. `serve` takes a short way past the libraries that only the tools need, and so starts at once."""
+"""The `ottla` command. `serve` bypasses the libraries that only the tools need, so that it starts fast."""
 
 import sys
 

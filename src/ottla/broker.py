@@ -1,11 +1,11 @@
-"""The composition root: builds the parts of a broker, starts and stops them. The only file that knows them all.
+"""The composition root: builds, starts and stops the parts of a broker. The only file that knows all of them.
 
-sockets      Listener       bound first, so that a port in use is noticed before anything is touched; opened last
-files        Store          every log is open, and recovered if need be, before a client gets an answer
-metadata     Metadata       what is known of the cluster, and who decides: see `founding/`
-partitions   Replicas       follow the image, or the controller
-groups       Groups         follow their topic's partitions, and so do Transactions
-requests     Dispatch       hands frames to the handlers
+sockets      Listener       bound first, so that a port in use is found before anything else is touched; opened last
+files        Store          all logs are open, and recovered if necessary, before the first client is answered
+metadata     Metadata       the state of the cluster and the controller: see `founding/`
+partitions   Replicas       follow the metadata image, or the controller
+groups       Groups         follow the partitions of their topic; so do Transactions
+requests     Dispatch       passes frames to the handlers
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.broker")
 
-# Answers that may be on their way on one connection. Clients keep 5 to 100 requests in flight; more only costs memory.
+# The most unanswered requests on one connection. Clients keep 5 to 100 in flight; more only costs memory.
 REQUESTS_MAX = 256
 UNSENT_SIZE_MAX = 1 << 20
-DRAIN_S = 5.0  # how long a stopping broker waits for slow clients to take their answers
+DRAIN_S = 5.0  # how long a stopping broker waits for slow clients to read their answers
 SESSION_EVICTION_MS = 120_000  # Kafka's min.incremental.fetch.session.eviction.ms
 
 
@@ -91,7 +91,7 @@ class Broker:
         self._store = LogStore([Path(path) for path in config.log_dirs], self.disk, self.clock, config)
         self._founding: Founding
         if config.zookeeper_connect:
-            from ottla.founding.member import Joined  # a broker that stands alone does without
+            from ottla.founding.member import Joined  # not needed by a standalone broker
 
             self._founding = Joined(config, self.clock, self._store, metadata_store)
         else:
@@ -107,7 +107,7 @@ class Broker:
         self._listeners: list[Listener] = []
         self._enforcement = Enforcement(config, self.clock, self._admission, self._listeners)
         self._tasks: list[asyncio.Task[None]] = []
-        self.parts: Parts | None = None  # what handlers work on, from the start on
+        self.parts: Parts | None = None  # what handlers work on; set by `start`
         self._dispatch: Dispatch | None = None
         self._waits: Waits | None = None
         self._groups: Groups | None = None
@@ -118,7 +118,7 @@ class Broker:
             log.warning(notice)
         warn_if_missing(log)
         descriptors.raise_limit()
-        # Others may fail and go offline; without the first, which has the metadata, there is nothing to go by.
+        # Other log directories may fail and go offline. The first holds the metadata, so it must work.
         self.disk.make_folder(self.config.log_dirs[0], parents=True)
         self._doors = self._make_doors()
         sockets = self._bind()
@@ -150,7 +150,7 @@ class Broker:
         self._started = True
 
     async def _open_rules(self) -> None:
-        """The access control lists, before the first client is answered."""
+        """Load the ACLs, before the first client is answered."""
         if not self.config.authorizer_class_name:
             return
         from ottla.cluster.acl_store import AclStore
@@ -193,14 +193,14 @@ class Broker:
         return None if self._tokens is None else self._tokens.login(name, mechanism)
 
     async def _add_first_users(self) -> None:
-        """Those that are not known yet: who has changed a password since keeps it."""
+        """Add the users that do not exist yet. An existing user keeps a password that was changed since."""
         for user in self._first_users:
             if user.mechanism not in self._user(user.name):
                 await self._founding.controller.alter_user(user.name, {user.mechanism: user.kept})
                 log.info("%s can log in by %s", user.name, user.mechanism)
 
     async def _open_metrics(self) -> None:
-        """From the start on: whether a broker lives is asked while it recovers its logs, too."""
+        """Open the metrics endpoint first: health checks arrive while the broker still recovers its logs."""
         if self.config.ottla_metrics_listener.strip().lower() == "off":
             return
         from ottla.metrics.endpoint import Endpoint
@@ -221,11 +221,11 @@ class Broker:
 
     @property
     def metrics_url(self) -> str:
-        """Where the metrics are; empty when they are off."""
+        """The URL of the metrics endpoint; empty if it is off."""
         return "" if self._metrics is None else self._metrics.url
 
     def _missing(self) -> list[str]:
-        """What keeps the broker from serving clients."""
+        """The parts that are not ready to serve clients yet."""
         if self._dispatch is None:
             return ["logs"]
         session = None if self._sources is None else self._sources.session
@@ -241,7 +241,7 @@ class Broker:
             self._enforcement.follow(self._dispatch, *new.entities_changed_since(old))
 
     def _reconfigure(self, config: BrokerConfig) -> None:
-        """Options that change while the broker runs; those of topics reach the logs through Replicas."""
+        """Apply options that changed at runtime. Topic options reach the logs through Replicas."""
         if config.producer_id_expiration_ms != self._store.config.producer_id_expiration_ms:
             for one in self._store.logs.values():
                 one.producers.expiration_ms = config.producer_id_expiration_ms
@@ -254,7 +254,7 @@ class Broker:
         self._enforcement.limit_connections(config.max_connection_creation_rate)
 
     def _make_doors(self) -> Doors | None:
-        """What listeners that are not plain need; certificates that cannot be read stop the broker here."""
+        """TLS and SASL of the listeners that need it. Unreadable certificates stop the broker here."""
         if all(listener.protocol == "PLAINTEXT" for listener in self.config.opened):
             return None
         from ottla.net.doors import Doors
@@ -262,7 +262,7 @@ class Broker:
         return Doors(self.config, self.clock, secrets.token_bytes)
 
     def _bind(self) -> list[socket]:
-        """Take the addresses; who dials now waits in the kernel's queue until the broker is up."""
+        """Bind the addresses. Clients that connect now wait in the kernel's queue until the broker is up."""
         sockets = []
         for wanted in self.config.opened:
             bound = bind(wanted.host, wanted.port, self.config.socket_listen_backlog_size)
@@ -271,7 +271,7 @@ class Broker:
         return sockets
 
     def _endpoints(self) -> dict[str, tuple[str, int]]:
-        """What the registration says; clients are told the address they dialled unless one is advertised."""
+        """The addresses to register. Without advertised listeners, clients get the address that they connected to."""
         return {
             name: self.config.advertised.get(name, (host or gethostname(), port)) for name, host, port in self.addresses
         }
@@ -318,7 +318,7 @@ class Broker:
         return dispatch
 
     def _telemetry(self) -> Telemetry | None:
-        """Who takes the metrics of clients: nobody, where nobody could read them."""
+        """The receiver of client metrics; None if they are off, or the metrics endpoint is: nobody could read them."""
         config, metadata = self.config, self._founding.metadata
         if config.ottla_client_metrics == "off" or self._metrics is None:
             return None
@@ -361,7 +361,7 @@ class Broker:
             self._own(self._doors.watch(lambda: self._founding.metadata.config))
 
     def _user(self, name: str) -> Mapping[str, str]:
-        """What is kept of a user."""
+        """The stored credentials of a user, by mechanism."""
         return self._founding.metadata.image.users.get(name, {})
 
     def _own(self, work: Coroutine[None, None, None]) -> None:
@@ -370,14 +370,14 @@ class Broker:
         self._tasks.append(task)
 
     def intercept(self, key: int, around: Callable[[Callable[..., Any]], Callable[..., Any]] | None) -> None:
-        """For faults on purpose: see `Dispatch.intercept`."""
+        """Inject faults: see `Dispatch.intercept`."""
         if self._dispatch is not None:
             self._dispatch.intercept(key, around)
 
     async def kill(self) -> None:
-        """End as a killed process does: no answers, no flush, no goodbye. The loop must end next, with all its tasks.
+        """Stop like a killed process: no answers, no flush. The loop and all its tasks must end next.
 
-        Only what a process cannot keep is given back: its addresses, its files and the lock on its metadata.
+        Releases only what the operating system would release: addresses, files and the lock on the metadata.
         """
         self._started = False
         for listener in self._listeners:
@@ -394,7 +394,7 @@ class Broker:
                 segment.close()
 
     async def stop(self) -> None:
-        """Take no more requests, answer those that are here, and leave the folders in good order."""
+        """Accept no more requests, answer the pending ones, and close the log directories cleanly."""
         self._started = False
         if self._dispatch is not None:
             await self._founding.leave()
@@ -426,7 +426,7 @@ class Broker:
 
 
 def report(task: asyncio.Task[None]) -> None:
-    """A task that the broker owns runs until it is cancelled; anything else is a bug that must be seen."""
+    """Log the end of a task of the broker. It should run until cancelled, so any other end is a bug."""
     if not task.cancelled() and (error := task.exception()):
         log.error("%s failed", task.get_coro(), exc_info=error)
 

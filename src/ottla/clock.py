@@ -1,12 +1,12 @@
-"""Time as a parameter: whoever decides by the clock is handed one, so that a test can own time.
+"""Time as a parameter: code that depends on the time gets a clock, so that tests can control it.
 
-    now_ms        wall time: data. It goes into records, files and answers, and is compared with what stands there
-    monotonic     seconds that never jump, from an unknown moment on; `steady_ms` gives them in milliseconds
+    now_ms        wall time, for data: it is written to records, files and answers, and compared with times in them
+    monotonic     seconds that never jump, from an arbitrary start; `steady_ms` gives them in milliseconds
 
-Law: a duration (a delay, an interval, a deadline, a session) is measured on the steady time. Somebody may set the wall
-clock back by an hour at any moment, and nothing may wait an hour for it.
+Law: a duration (a delay, an interval, a deadline, a session) is measured in monotonic time. The wall clock may be set
+back by an hour at any moment, and nothing may wait an hour because of that.
 
-The function `monotonic` is for those who share out the loop's time, which no test needs to own.
+The function `monotonic` is for scheduling on the loop, which no test needs to control.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Where a broker keeps its data: the default folder, the folder in memory, and the lock that keeps a second broker out.
+"""The data folder of a broker: the default folder, the folder in memory, and the lock that keeps out a second broker.
 
     default   $OTTLA_DATA, else $XDG_DATA_HOME/ottla, else ~/.local/share/ottla
     memory    a new folder in shared memory where the system has it, else on disk; removed when the broker stops
-    .lock     in every folder in use, a POSIX record lock, as Apache Kafka takes it: each of the two sees the other's
+    .lock     in every folder in use, a POSIX record lock as in Apache Kafka: each of the two respects the other's
 
-A process that was killed cannot remove its folder in memory, so the next broker in memory does: a folder whose process
-is gone and whose lock is free belongs to nobody.
+A killed process cannot remove its folder in memory, so the next broker in memory does: a folder whose process is gone
+and whose lock is free is removed.
 """
 
 import fcntl
@@ -13,14 +13,14 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-# A file system in memory on every Linux; absent elsewhere. A folder there has a random name, and is its owner's.
+# A memory file system on every Linux; absent elsewhere. A folder there has a random name and only its owner's access.
 SHARED_MEMORY = Path("/dev/shm")  # nosec B108 # see above
 PREFIX = "ottla-memory-"
 LOCK = ".lock"
 
 
 class FolderInUse(Exception):
-    """Another broker, of Ottla or Apache Kafka, works in this folder."""
+    """Another broker, of Ottla or Apache Kafka, uses this folder."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(f"the folder {folder} is in use by another broker")
@@ -35,7 +35,7 @@ def default_folder(environment: Mapping[str, str]) -> Path:
 
 
 class FolderLocks:
-    """The locks of one broker. POSIX frees them when the process ends, however it ends.
+    """The locks of one broker. POSIX releases them when the process ends, however it ends.
 
     Such a lock belongs to the process and not to the descriptor, so `taken` keeps two brokers of one process apart.
     """
@@ -43,7 +43,7 @@ class FolderLocks:
     taken: set[Path] = set()  # noqa: RUF012 - shared on purpose: one set for the whole process
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        """OSError only when none of the folders can be used: a broken one among several goes offline later."""
+        """OSError only if none of the folders can be used: a broken one among several goes offline later."""
         self._held: list[tuple[Path, int]] = []
         broken: list[OSError] = []
         for folder in folders:
@@ -79,7 +79,7 @@ class FolderLocks:
 
 
 def memory_folder() -> Path:
-    import tempfile  # not needed, and not cheap, for a broker that keeps its data
+    import tempfile  # slow to import, and not needed by a broker with a data folder
 
     parent = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
     for old in parent.glob(f"{PREFIX}*"):
@@ -89,7 +89,7 @@ def memory_folder() -> Path:
 
 
 def is_memory(folder: Path) -> bool:
-    """Whether `memory_folder` made it: it is nobody's but the brokers' that it was made for."""
+    """Whether `memory_folder` made it: then only the brokers that it was made for use it."""
     return folder.name.startswith(PREFIX)
 
 
@@ -99,7 +99,7 @@ def is_abandoned(folder: Path) -> bool:
         return False
     try:
         FolderLocks([folder]).release()
-    except (FolderInUse, OSError):  # another user's folder, or a process of another container
+    except (FolderInUse, OSError):  # a folder of another user, or of a process in another container
         return False
     return True
 

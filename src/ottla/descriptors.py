@@ -11,17 +11,17 @@ def limit() -> int:
 
 
 def raise_limit() -> None:
-    """Take as many file descriptors as the system lets us have: partitions and clients each cost a few."""
+    """Raise the limit of open files as far as the system allows: partitions and clients each need a few."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError):  # macOS: "unlimited" is more than it gives
+        except (OSError, ValueError):  # macOS: "unlimited" is more than it allows
             return
 
 
 def count_free() -> int:
-    """How many more can be opened. The system gives the lowest free number, so opening one more file tells."""
+    """How many more can be opened. The system assigns the lowest free number, so one more open file shows it."""
     try:
         lowest = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -31,7 +31,7 @@ def count_free() -> int:
 
 
 def count_open() -> int | None:
-    """How many are open; None where the system does not say."""
+    """How many are open; None if the system does not tell."""
     for folder in ("/proc/self/fd", "/dev/fd"):
         try:
             return len(os.listdir(folder))

@@ -1,9 +1,9 @@
-"""The disk as a parameter: every file operation of the broker goes through this port, so that a test can break it.
+"""The disk as a parameter: every file operation of the broker goes through this port, so that tests can inject faults.
 
-`File` is an open file that closes itself when the last reference goes: a `Slice` on its way to a socket keeps the bytes
-readable although the segment was deleted in between.
+`File` is an open file that closes itself when the last reference is gone: while a `Slice` is being sent, its bytes stay
+readable even if the segment is deleted meanwhile.
 
-Reading and writing name their position: no file has a cursor, so a failed write needs no seek to undo.
+Reads and writes take a position: no file has a cursor, so a failed write needs no seek to undo.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
 
 class File:
-    """An open file. `fd` is valid as long as somebody holds the object and nobody closed it."""
+    """An open file. `fd` is valid as long as the object exists and is not closed."""
 
     __slots__ = ("fd", "path")
 
@@ -41,7 +41,7 @@ class File:
 
 
 class Entry(Protocol):
-    """What `scan` tells of one name in a folder (an os.DirEntry does)."""
+    """What `scan` returns for one name in a folder (an os.DirEntry fits)."""
 
     @property
     def name(self) -> str: ...
@@ -55,7 +55,7 @@ class Entry(Protocol):
 
 
 class Disk(Protocol):
-    """The port. Failures are OSError with their errno; FileNotFoundError where a name is missing."""
+    """The port. Failures are OSError with their errno; FileNotFoundError if a name is missing."""
 
     def open(self, path: Path, *, create: bool = False) -> File: ...
 
@@ -64,7 +64,7 @@ class Disk(Protocol):
     def pread(self, fd: int, size: int, position: int, /) -> bytes: ...
 
     def cut(self, fd: int, size: int, /) -> None:
-        """Make an open file `size` bytes long, with zeros where it grows."""
+        """Set the size of an open file; new bytes are zeros."""
 
     def sync(self, fd: int, /) -> None: ...
 
@@ -73,7 +73,7 @@ class Disk(Protocol):
     def append(self, path: Path, data: bytes) -> None: ...
 
     def write(self, path: Path, data: bytes, *, sync: bool = False) -> None:
-        """Write the file anew so that a reader sees the old or the new content, never a part."""
+        """Replace the file atomically: a reader sees the old or the new content, never a part."""
 
     def truncate(self, path: Path, size: int) -> None: ...
 
@@ -97,11 +97,11 @@ class Disk(Protocol):
     def sync_folder(self, folder: Path) -> None: ...
 
     def space(self, folder: Path) -> tuple[int, int]:
-        """Bytes in total and bytes free of the file system that holds the folder."""
+        """Total and free bytes of the file system that holds the folder."""
 
 
 def claim_by_writing(fd: int, position: int, size: int, /) -> None:
-    """For macOS, which has no fallocate: rewrite the content, with zeros where there is none, to get its blocks."""
+    """For macOS, which has no fallocate: rewrite the content, and zeros after it, to allocate its blocks."""
     data = os.pread(fd, size, position).ljust(size, b"\0")
     if os.pwrite(fd, data, position) != size:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -116,7 +116,7 @@ class RealDisk:
     writev = staticmethod(os.pwritev)
     pread = staticmethod(os.pread)
     cut = staticmethod(os.ftruncate)
-    # The size is the only metadata that matters to a log, and fdatasync writes it.
+    # A log needs only the size of all metadata, and fdatasync writes it.
     sync = staticmethod(getattr(os, "fdatasync", os.fsync))
 
     def open(self, path: Path, *, create: bool = False) -> File:

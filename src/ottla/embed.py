@@ -1,14 +1,14 @@
-"""A real broker inside a Python program: on the running loop, in a thread, or in a process, behind one small face.
+"""A real broker inside a Python program: on the running loop, in a thread, or in a process, with one small API.
 
     async with Broker() as broker:          loop: shares the caller's event loop; for async programs
     with BrokerThread() as broker:          thread: a loop of its own; for scripts and quick tests
     with BrokerProcess() as broker:         process: a core of its own, can be killed; for tests of failure and speed
 
-Without arguments a broker listens on a free port of the loopback and keeps nothing; `data=` keeps the log in a folder,
-`port=` and `host=` choose the address, `options=` takes any broker option under Kafka's name.
+Without arguments a broker listens on a free port of the loopback interface and keeps its data in memory. `data=` keeps
+it in a folder, `port=` and `host=` set the address, `options=` takes any broker option under Kafka's name.
 
-`restart()`, and `start()` after `kill()`, bring the same broker back: the same port, and its data, in memory too. After
-`stop()` a broker in memory is empty. `fail_next`, `delay_next` and `drop_next` have requests go wrong on purpose: see
+`restart()`, and `start()` after `kill()`, bring the same broker back: on the same port, with its data, even in memory.
+After `stop()` a broker in memory is empty. `fail_next`, `delay_next` and `drop_next` inject faults into requests: see
 `ottla.faults`.
 """
 
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
     from ottla.faults.injector import Injector
 
 Options = Mapping[str, str | int | float | bool]
-# Kafka has a new group wait three seconds for more members: for the few of a program that has a broker inside, a wait
-# for nothing.
+# Kafka lets a new group wait three seconds for more members. With the few members of an embedded broker that is
+# useless.
 DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
-# A large log that was not closed properly is checked first; a member waits for the end of its former session.
+# A large log that was not closed properly is checked first; a cluster member waits until its former session expires.
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 120.0
 FREEZE_S_MAX = 5.0
 
 
 class BrokerFailed(Exception):
-    """The broker did not start; the message is its own."""
+    """The broker did not start; the message is from the broker."""
 
 
 class Settings(NamedTuple):
@@ -74,13 +74,13 @@ class Broker(FaultMethods):
         self._locks: FolderLocks | None = None
         self._memory: Path | None = None
         self.bootstrap = ""
-        self.listeners: dict[str, str] = {}  # the address of each, by name
+        self.listeners: dict[str, str] = {}  # address of each listener, by name
         self.node_id = -1
         self.cluster_id = ""
-        self.metrics = ""  # where they are; /metrics, /health and /ready are below it
+        self.metrics = ""  # base URL of /metrics, /health and /ready
 
     async def start(self) -> Self:
-        """Start, or start again after `stop`: on the port that it had."""
+        """Start, or start again after `stop`, on the same port."""
         from ottla.broker import Broker as Root
         from ottla.config import ConfigError, load
         from ottla.errors import BrokerError
@@ -96,7 +96,7 @@ class Broker(FaultMethods):
             self._root = Root(config)
             await self._root.start()
         except BaseException as error:
-            await (self.stop() if new else self._end())  # what was in memory before stays for another try
+            await (self.stop() if new else self._end())  # existing data in memory is kept for another attempt
             if isinstance(error, (BrokerError, ConfigError, FolderInUse, OSError)):
                 raise BrokerFailed(str(error)) from error
             raise
@@ -109,7 +109,7 @@ class Broker(FaultMethods):
         return self
 
     async def stop(self) -> None:
-        """Answer what was asked, close the log in good order, and end. What is in memory is gone."""
+        """Answer pending requests, close the logs properly and stop. Data in memory is lost."""
         try:
             await self._end()
         finally:
@@ -121,7 +121,7 @@ class Broker(FaultMethods):
             self._memory = None
 
     async def restart(self) -> None:
-        """Stop in good order, and start again with the same data."""
+        """Stop properly, and start again with the same data."""
         await self._end()
         await self.start()
 
@@ -159,7 +159,7 @@ class BrokerThread(FaultMethods):
         self._broker = Broker(data=data, host=host, port=port, options=options)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._last: asyncio.Future[Callable[[], Awaitable[None]]] | None = None  # how to end
+        self._last: asyncio.Future[Callable[[], Awaitable[None]]] | None = None  # how to stop
 
     @property
     def bootstrap(self) -> str:
@@ -186,7 +186,7 @@ class BrokerThread(FaultMethods):
         return self._thread is not None and self._thread.is_alive()
 
     def start(self) -> Self:
-        """Start, or start again after `stop` or `kill`: on the port that it had."""
+        """Start, or start again after `stop` or `kill`, on the same port."""
         assert self._thread is None, "the broker runs"
         started: Future[None] = Future()
         self._thread = threading.Thread(target=self._live, args=(started,), name="ottla-broker", daemon=True)
@@ -199,19 +199,19 @@ class BrokerThread(FaultMethods):
         return self
 
     def stop(self) -> None:
-        """Answer what was asked, close the log in good order, and end. What is in memory is gone."""
+        """Answer pending requests, close the logs properly and stop. Data in memory is lost."""
         self._end(self._broker.stop)
-        self._broker._remove_memory()  # of one that was killed before
+        self._broker._remove_memory()  # of a broker that was killed before
 
     def kill(self) -> None:
-        """End as a killed process does: no answers, no flush, no goodbye. Its data are as they are at this moment.
+        """Stop like a killed process: no answers, no flush. The data stay as they are at this moment.
 
-        A member of a cluster leaves it at once; only a process can leave a session behind that has to expire.
+        A member leaves its cluster at once; only a killed process leaves a session behind that has to expire.
         """
         self._end(lambda: self._broker._end(kill=True))
 
     def restart(self) -> None:
-        """Stop in good order, and start again with the same data."""
+        """Stop properly, and start again with the same data."""
         self._end(self._broker._end)
         self.start()
 
@@ -221,7 +221,7 @@ class BrokerThread(FaultMethods):
             return
         assert self._loop is not None
         assert self._last is not None
-        with suppress(RuntimeError):  # the loop has ended by itself
+        with suppress(RuntimeError):  # the loop has ended already
             self._loop.call_soon_threadsafe(self._last.set_result, how)
         thread.join(STOP_TIMEOUT_S)
 
@@ -236,7 +236,7 @@ class BrokerThread(FaultMethods):
         self._last = self._loop.create_future()
         try:
             await self._broker.start()
-        except BaseException as error:  # task root: whoever waits in `start` raises it
+        except BaseException as error:  # task root: `start` raises it
             started.set_exception(error)
             return
         started.set_result(None)
@@ -292,12 +292,12 @@ class BrokerProcess(FaultMethods):
 
     @property
     def running(self) -> bool:
-        """Whether the process is there; it may be paused."""
+        """Whether the process exists; it may be paused."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def log(self) -> str:
-        """What the broker has written to its log, from its first start on."""
+        """The broker's log since its first start."""
         return self.read_log(0)
 
     @property
@@ -306,13 +306,13 @@ class BrokerProcess(FaultMethods):
         return 0 if self._log is None else os.fstat(self._log.fileno()).st_size
 
     def read_log(self, start: int) -> str:
-        """What was written after the first `start` bytes."""
+        """The log after its first `start` bytes."""
         if self._log is None:
             return ""
         return os.pread(self._log.fileno(), self.log_size - start, start).decode(errors="replace")
 
     def start(self) -> Self:
-        """Start, or start again after `stop` or `kill`: on the port that it had."""
+        """Start, or start again after `stop` or `kill`, on the same port."""
         from ottla.faults.control import ControlClient
 
         assert self._process is None, "the broker runs"
@@ -320,7 +320,7 @@ class BrokerProcess(FaultMethods):
         readable, writable = os.pipe()
         control = ControlClient()
         if self._log is None:
-            self._log = tempfile.TemporaryFile()  # noqa: SIM115 - one for all starts, read also after the end
+            self._log = tempfile.TemporaryFile()  # noqa: SIM115 - one for all starts, also read after the end
         before = self.log_size
         channels = ["--ready-fd", str(writable), "--control-fd", str(control.child_fd)]
         self._process = subprocess.Popen(
@@ -336,11 +336,11 @@ class BrokerProcess(FaultMethods):
         timer = threading.Timer(START_TIMEOUT_S, self._process.kill)
         timer.start()
         with open(readable, encoding="utf-8") as ready:
-            line = ready.readline()  # comes with the first answer, or ends with the process
+            line = ready.readline()  # a line when the broker answers, or end of file when the process ends
         timer.cancel()
         if not line:
             self._close()
-            if new:  # what was in memory before stays for another try
+            if new:  # existing data in memory is kept for another attempt
                 self._remove_memory()
             raise BrokerFailed(self.read_log(before).strip() or f"no answer within {START_TIMEOUT_S:.0f} seconds")
         facts = json.loads(line)
@@ -355,21 +355,21 @@ class BrokerProcess(FaultMethods):
         if "listeners" not in chosen.options:
             arguments += ["--host", chosen.host, "--port", str(chosen.port)]
         if chosen.data is None and self._memory is None:
-            self._memory = memory_folder()  # ours, so that it is still there when the process was killed
+            self._memory = memory_folder()  # made here, so that it survives a kill of the process
         arguments += ["--data", str(chosen.data or self._memory)]
         for name, value in chosen.options.items():
             arguments += ["--set", f"{name}={value}"]
         return arguments
 
     def stop(self) -> None:
-        """Ask the broker to finish, and wait for it. What is in memory is gone."""
+        """Stop the broker and wait for it. Data in memory is lost."""
         try:
             self._terminate()
         finally:
             self._remove_memory()
 
     def restart(self) -> None:
-        """Stop in good order, and start again with the same data."""
+        """Stop properly, and start again with the same data."""
         self._terminate()
         self.start()
 
@@ -387,7 +387,7 @@ class BrokerProcess(FaultMethods):
             self._close()
 
     def kill(self) -> None:
-        """End the broker as a power cut ends it for other processes: no flush, no goodbye (SIGKILL)."""
+        """Kill the broker (SIGKILL): no answers, no flush."""
         if self._process is not None:
             self._process.kill()
             self._close()
@@ -402,7 +402,7 @@ class BrokerProcess(FaultMethods):
         return self._control.order(order)
 
     def pause(self) -> None:
-        """Have the broker do nothing at all until `resume`; its connections stay open (SIGSTOP)."""
+        """Suspend the broker until `resume`; its connections stay open (SIGSTOP)."""
         freeze(self.pid)
 
     def resume(self) -> None:
@@ -434,7 +434,7 @@ def settle(data: str | Path | None, host: str, port: int, options: Options | Non
 
 
 def text(value: str | float | bool) -> str:
-    """An option's value in Kafka's spelling."""
+    """The value of an option as Kafka writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
@@ -449,7 +449,7 @@ def freeze(pid: int) -> None:
             stats = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
         except OSError:  # a thread has just ended
             continue
-        # The state of each thread; there are none at all where there is no /proc.
+        # The state of each thread; empty on systems without /proc.
         if all(one.rpartition(")")[2].split()[0] in "TtZX" for one in stats):
             return
         time.sleep(0.001)

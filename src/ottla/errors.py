@@ -1,8 +1,8 @@
 """The error codes of the Kafka protocol: one table, and the exception that carries one of them.
 
 An expected failure of one item (a partition, a topic, a group) is a code in that item's result. Code below a handler
-may raise `BrokerError`, and the nearest loop over items turns it into that code. Clients retry on a code that is
-`retriable`; every other code reaches their users.
+may raise `BrokerError`, and the nearest loop over items turns it into that code. Clients retry on a `retriable` code;
+every other code reaches their users.
 """
 
 from __future__ import annotations
@@ -150,15 +150,15 @@ class ErrorCode(IntEnum):
 
 
 class Hangup(Exception):
-    """The peer broke the protocol, or failed where it wants no answer: its connection ends with a log line."""
+    """The peer broke the protocol, or a request without an answer failed: its connection is closed with a log line."""
 
 
 class OutsideError(Exception):
-    """Another program, or the way to it, has failed: nothing to look for in this one."""
+    """Another program, or the network to it, has failed: not a bug here."""
 
 
 class BrokerError(Exception):
-    """A failure that the protocol has a code for. `message` is for people and may be empty."""
+    """A failure with a protocol error code. `message` is for people and may be empty."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(code, message)
@@ -170,7 +170,7 @@ class BrokerError(Exception):
 
 
 def retriable(code: int) -> bool:
-    """May the same request succeed later, unchanged?"""
+    """Whether the same request may succeed later."""
     return code in _RETRIABLE
 
 
@@ -222,16 +222,16 @@ _DESCRIPTIONS: Final[dict[int, str]] = {
     ErrorCode.OFFSET_OUT_OF_RANGE: "the offset is before the start or after the end of the log",
     ErrorCode.CORRUPT_MESSAGE: "a record batch has a wrong checksum or size, or lacks the key its topic asks for",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "no such topic or partition here",
-    ErrorCode.INVALID_FETCH_SIZE: "a fetch size that makes no sense",
+    ErrorCode.INVALID_FETCH_SIZE: "the fetch size is invalid",
     ErrorCode.LEADER_NOT_AVAILABLE: "the partition has no leader at the moment",
     ErrorCode.NOT_LEADER_OR_FOLLOWER: "this broker does not lead the partition, or has no replica of it",
     ErrorCode.REQUEST_TIMED_OUT: "the time given to the request ran out",
     ErrorCode.BROKER_NOT_AVAILABLE: "the broker cannot be reached",
-    ErrorCode.REPLICA_NOT_AVAILABLE: "a replica of the partition is not to be had",
+    ErrorCode.REPLICA_NOT_AVAILABLE: "a replica of the partition is not available",
     ErrorCode.MESSAGE_TOO_LARGE: "a batch is larger than the topic accepts",
     ErrorCode.STALE_CONTROLLER_EPOCH: "another broker has become the controller",
     ErrorCode.OFFSET_METADATA_TOO_LARGE: "the text committed beside an offset is too long",
-    ErrorCode.NETWORK_EXCEPTION: "the connection ended before the answer came",
+    ErrorCode.NETWORK_EXCEPTION: "the connection ended before the answer arrived",
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator is still reading its log",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "there is no coordinator at the moment",
     ErrorCode.NOT_COORDINATOR: "another broker coordinates this group or transaction",
@@ -240,7 +240,7 @@ _DESCRIPTIONS: Final[dict[int, str]] = {
     ErrorCode.NOT_ENOUGH_REPLICAS: "too few replicas are in sync, nothing was written",
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "written, but too few replicas were in sync by then",
     ErrorCode.INVALID_REQUIRED_ACKS: "acks must be 0, 1 or -1",
-    ErrorCode.ILLEGAL_GENERATION: "the member speaks of another generation of the group",
+    ErrorCode.ILLEGAL_GENERATION: "the generation of the member is not that of the group",
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "the member shares no protocol with the group",
     ErrorCode.INVALID_GROUP_ID: "the group id is not allowed",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has no such member",
@@ -250,7 +250,7 @@ _DESCRIPTIONS: Final[dict[int, str]] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "not allowed on this topic",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "not allowed on this group",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "not allowed on the cluster",
-    ErrorCode.INVALID_TIMESTAMP: "a record's time is further off than the topic accepts",
+    ErrorCode.INVALID_TIMESTAMP: "the timestamp of a record is outside of the range that the topic accepts",
     ErrorCode.UNSUPPORTED_SASL_MECHANISM: "the listener does not offer that SASL mechanism",
     ErrorCode.ILLEGAL_SASL_STATE: "not possible at this point of authentication",
     ErrorCode.UNSUPPORTED_VERSION: "this version of the API, or something asked for in it, is not served",
@@ -302,7 +302,7 @@ _DESCRIPTIONS: Final[dict[int, str]] = {
     ErrorCode.GROUP_MAX_SIZE_REACHED: "the group is full",
     ErrorCode.FENCED_INSTANCE_ID: "another member has taken over this group instance id",
     ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "no replica may become leader",
-    ErrorCode.ELECTION_NOT_NEEDED: "the wanted leader leads already",
+    ErrorCode.ELECTION_NOT_NEEDED: "the wanted leader is the leader already",
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "the partition is not being moved",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "the group is reading this topic",
     ErrorCode.INVALID_RECORD: "a record was refused",
@@ -326,19 +326,19 @@ _DESCRIPTIONS: Final[dict[int, str]] = {
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "no such transactional id",
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR: "topic ids and names were mixed in one fetch session",
     ErrorCode.INELIGIBLE_REPLICA: "a replica in the new ISR may not be in it",
-    ErrorCode.NEW_LEADER_ELECTED: "done, but the leader is another one now",
+    ErrorCode.NEW_LEADER_ELECTED: "done, but another replica is the leader now",
     ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE: "the offset is in remote storage only",
     ErrorCode.FENCED_MEMBER_EPOCH: "the member was fenced, it must give up its partitions and join again",
     ErrorCode.UNRELEASED_INSTANCE_ID: "another member still uses this instance id",
     ErrorCode.UNSUPPORTED_ASSIGNOR: "the group does not offer this assignor",
     ErrorCode.STALE_MEMBER_EPOCH: "the member epoch is behind, heartbeat first",
-    ErrorCode.MISMATCHED_ENDPOINT_TYPE: "sent to a broker what is for a controller, or the other way round",
+    ErrorCode.MISMATCHED_ENDPOINT_TYPE: "a request for a controller was sent to a broker, or the other way round",
     ErrorCode.UNSUPPORTED_ENDPOINT_TYPE: "that kind of endpoint is not served",
     ErrorCode.UNKNOWN_CONTROLLER_ID: "no such controller",
     ErrorCode.UNKNOWN_SUBSCRIPTION_ID: "the telemetry subscription is not valid any more",
     ErrorCode.TELEMETRY_TOO_LARGE: "the telemetry is larger than the broker accepts",
     ErrorCode.INVALID_REGISTRATION: "the controller refuses the registration",
-    ErrorCode.TRANSACTION_ABORTABLE: "the transaction cannot go on and has to be aborted",
+    ErrorCode.TRANSACTION_ABORTABLE: "the transaction cannot continue and must be aborted",
     ErrorCode.INVALID_RECORD_STATE: "the records cannot be acknowledged in their present state",
     ErrorCode.SHARE_SESSION_NOT_FOUND: "no such share session",
     ErrorCode.INVALID_SHARE_SESSION_EPOCH: "the share session is at another epoch",

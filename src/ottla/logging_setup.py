@@ -3,11 +3,10 @@
     text   2026-11-15 09:30:00.123 INFO  broker: started node=0 port=9092
     json   {"time": "2026-11-15T09:30:00.123Z", "level": "info", "source": "broker", "message": "started", "node": 0}
 
-Facts travel as fields, never inside the sentence: `logger.info("started", extra={"node": 0, "port": 9092})`. Clients
-cause many lines, and some try to: of one kind there are at most `LINES_PER_S`, and the next one says how many were left
-out (`unlogged=812`). All
-loggers are children of `ottla`; a library that embeds a broker configures that one name, and nothing is printed unless
-it does.
+Facts are fields, never part of the sentence: `logger.info("started", extra={"node": 0, "port": 9092})`. Clients cause
+many lines, some on purpose: of one kind at most `LINES_PER_S` are logged, and the next line says how many were left out
+(`unlogged=812`). All loggers are children of `ottla`; a program that embeds a broker configures that one name, and
+nothing is printed unless it does.
 """
 
 import logging
@@ -15,7 +14,7 @@ import time
 
 FORMATS = ("text", "json")
 LEVELS = ("debug", "info", "warning", "error")
-LINES_PER_S = 20  # with one and the same text, before its facts are filled in
+LINES_PER_S = 20  # with the same text, before its arguments are filled in
 KINDS_MAX = 1000
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -31,11 +30,11 @@ def set_up(level: str, form: str) -> None:
 
 
 class FloodGuard(logging.Filter):
-    """Holds back lines of one kind that come too fast: they would fill a disk and keep the broker busy."""
+    """Limits the rate of lines of one kind: they would fill the disk and keep the broker busy."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._kinds: dict[str, tuple[float, int]] = {}  # since when lines are counted, and how many there were
+        self._kinds: dict[str, tuple[float, int]] = {}  # start of the count, and number of lines
 
     def filter(self, record: logging.LogRecord) -> bool:
         now, kind = time.monotonic(), str(record.msg)
@@ -64,7 +63,7 @@ class TextLines(logging.Formatter):
 class JsonLines(logging.Formatter):
     def __init__(self) -> None:
         super().__init__()
-        from json import dumps  # costs milliseconds of a start that does without
+        from json import dumps  # its import costs milliseconds, and text output does not need it
 
         self._dumps = dumps
 
@@ -91,5 +90,6 @@ def fields(record: logging.LogRecord) -> dict[str, object]:
 
 
 def one_line(text: str) -> str:
-    """A client chooses its client id and topic names: none of them may forge a second log line."""
+    """Escape control characters: clients choose their client ids and topic names, and must not forge a second log
+    line."""
     return text if text.isprintable() else text.encode("unicode_escape").decode()

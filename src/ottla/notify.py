@@ -1,9 +1,9 @@
-"""Tells systemd how far the broker is (`Type=notify`): one datagram to the socket that it names in NOTIFY_SOCKET.
+"""Reports the state of the broker to systemd (`Type=notify`): one datagram to the socket named in NOTIFY_SOCKET.
 
-    READY=1      it answers
-    STOPPING=1   it was asked to stop
+    READY=1      it answers requests
+    STOPPING=1   it is stopping
 
-Nothing is sent where there is no such variable. Failures are ignored: a broker works without a service manager.
+Without that variable nothing is sent. Failures are ignored: a broker works without a service manager.
 """
 
 import os

@@ -1,23 +1,23 @@
-"""A real broker for the tests of any project: installed with Ottla, used by naming a fixture.
+"""A real broker for the tests of any project: installed with Ottla, used through fixtures.
 
     def test_orders(ottla_producer, ottla_namespace):
         ottla_producer.produce(ottla_namespace.topic("orders"), b"1")
 
-    ottla_broker             one broker for the whole run, started when the first test asks for it
-    ottla_broker_per_test    a broker of the test's own, empty, gone afterwards
+    ottla_broker             one broker for the whole run, started when the first test uses it
+    ottla_broker_per_test    a broker for this test only, empty, removed afterwards
     ottla_aio_broker         the same on the event loop of an async test
     ottla_tls_broker         one with TLS and logins for the whole run, and settings for clients; needs cryptography
-    ottla_cluster            three brokers and a real ZooKeeper of the test's own, to kill and cut off; needs Java
-    ottla_namespace          names of topics, groups and transactions that no other test has; the same for a module
+    ottla_cluster            three brokers and a real ZooKeeper for this test, to kill and disconnect; needs Java
+    ottla_namespace          names of topics, groups and transactions that no other test uses; the same for a module
                              (ottla_module_namespace) and for the run (ottla_session_namespace)
     ottla_producer, ottla_consumer, ottla_admin               clients of `ottla_broker`, from confluent-kafka
     ottla_aio_producer, ottla_aio_consumer, ottla_aio_admin   the same from aiokafka, for async tests
 
-In the ini file: `ottla_mode = process` (default; a core of its own) or `thread` (starts a little faster), and
+In the ini file: `ottla_mode = process` (default; its own core) or `thread` (starts a little faster), and
 `ottla_options`, one broker option a line. `--ottla-mode` on the command line wins.
 
-The report of a failed test has what its brokers logged meanwhile. Faults that a test has asked for end with it. Neither
-client library is needed for anything but its own fixtures.
+The report of a failed test contains the log of its brokers during the test. Faults that a test injects end with it. The
+client libraries are only needed for their own fixtures.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from ottla.testing import Cluster, SecuredBroker
 
 MODES = ("process", "thread")
-NAME_MAX = 100  # of Kafka's 249 characters for a topic; the rest is the test's
+NAME_MAX = 100  # of Kafka's 249 characters for a topic; the test has the rest
 RUNNING = pytest.StashKey["list[BrokerProcess | BrokerThread]"]()  # brokers of fixtures
-LOG_STARTS = pytest.StashKey["dict[int, int]"]()  # where in each broker's log a test begins
+LOG_STARTS = pytest.StashKey["dict[int, int]"]()  # position in each broker's log at the start of a test
 
 
 class Namespace:
@@ -61,7 +61,7 @@ class Namespace:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("ottla").addoption("--ottla-mode", choices=MODES, help="where the broker of `ottla_broker` runs")
     parser.addini("ottla_mode", f"where the broker of `ottla_broker` runs: {' or '.join(MODES)}", default=MODES[0])
-    parser.addini("ottla_options", "broker options, name=value, one a line", type="linelist", default=[])
+    parser.addini("ottla_options", "broker options, name=value, one per line", type="linelist", default=[])
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +72,7 @@ def ottla_broker(pytestconfig: pytest.Config) -> Iterator[BrokerProcess | Broker
 
 @pytest.fixture
 def ottla_broker_per_test(pytestconfig: pytest.Config) -> Iterator[BrokerProcess | BrokerThread]:
-    """A broker that only this test sees: empty at the start, gone at the end."""
+    """A broker for this test only: empty at the start, removed at the end."""
     yield from run_broker(pytestconfig)
 
 
@@ -91,7 +91,7 @@ def ottla_tls_broker(pytestconfig: pytest.Config) -> Iterator[SecuredBroker]:
 
 @pytest.fixture
 def ottla_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
-    """Three brokers on a real ZooKeeper: `.bootstrap`, and what `ottla.testing.Cluster` can do to them."""
+    """Three brokers on a real ZooKeeper: `.bootstrap`, and the methods of `ottla.testing.Cluster` to break them."""
     from ottla.testing import Cluster
 
     with Cluster(3, options=read_options(pytestconfig), cuts=True) as cluster:
@@ -103,7 +103,7 @@ def ottla_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
 
 @pytest.fixture
 def ottla_namespace(request: pytest.FixtureRequest) -> Namespace:
-    """Fresh names, so that tests share one broker and not their records."""
+    """New names, so that tests can share a broker without sharing records."""
     return new_namespace(request.node.name)
 
 
@@ -121,7 +121,7 @@ def ottla_session_namespace() -> Namespace:
 
 @pytest.fixture
 def ottla_producer(ottla_broker: BrokerProcess | BrokerThread) -> Iterator[Any]:
-    """A `confluent_kafka.Producer`; what it has not sent yet is sent at the end."""
+    """A `confluent_kafka.Producer`. Unsent records are sent at the end."""
     producer = load("confluent_kafka", "ottla_producer").Producer({"bootstrap.servers": ottla_broker.bootstrap})
     yield producer
     producer.flush(10)
@@ -129,7 +129,7 @@ def ottla_producer(ottla_broker: BrokerProcess | BrokerThread) -> Iterator[Any]:
 
 @pytest.fixture
 def ottla_consumer(ottla_broker: BrokerProcess | BrokerThread, ottla_namespace: Namespace) -> Iterator[Any]:
-    """A `confluent_kafka.Consumer` in a group of the test's own that begins at the beginning; `subscribe` it."""
+    """A `confluent_kafka.Consumer` in a new group that starts at the earliest offset; `subscribe` it."""
     options = {"group.id": ottla_namespace.group(), "auto.offset.reset": "earliest"}
     consumer = load("confluent_kafka", "ottla_consumer").Consumer(
         {"bootstrap.servers": ottla_broker.bootstrap, **options}
@@ -145,7 +145,7 @@ def ottla_admin(ottla_broker: BrokerProcess | BrokerThread) -> Any:
 
 
 def async_fixture(function: Callable[..., Any]) -> Any:
-    """pytest-asyncio, where it is installed, runs only what it has marked itself; anyio runs any."""
+    """pytest-asyncio, if installed, runs only the fixtures that it has marked itself; anyio runs any."""
     if importlib.util.find_spec("pytest_asyncio") is None:
         return pytest.fixture(function)
     return importlib.import_module("pytest_asyncio").fixture(function)
@@ -153,7 +153,7 @@ def async_fixture(function: Callable[..., Any]) -> Any:
 
 @async_fixture
 async def ottla_aio_broker(pytestconfig: pytest.Config) -> AsyncIterator[Broker]:
-    """A broker on the event loop of the test: empty at the start, gone at the end."""
+    """A broker on the event loop of the test: empty at the start, removed at the end."""
     from ottla.embed import Broker
 
     async with Broker(options=read_options(pytestconfig)) as broker:
@@ -162,7 +162,7 @@ async def ottla_aio_broker(pytestconfig: pytest.Config) -> AsyncIterator[Broker]
 
 @async_fixture
 async def ottla_aio_producer(ottla_broker: BrokerProcess | BrokerThread) -> AsyncIterator[Any]:
-    """An `AIOKafkaProducer` that is started."""
+    """A started `AIOKafkaProducer`."""
     producer = load("aiokafka", "ottla_aio_producer").AIOKafkaProducer(bootstrap_servers=ottla_broker.bootstrap)
     await producer.start()
     yield producer
@@ -173,7 +173,7 @@ async def ottla_aio_producer(ottla_broker: BrokerProcess | BrokerThread) -> Asyn
 async def ottla_aio_consumer(
     ottla_broker: BrokerProcess | BrokerThread, ottla_namespace: Namespace
 ) -> AsyncIterator[Any]:
-    """An `AIOKafkaConsumer` that is started, in a group of the test's own, from the beginning; `subscribe` it."""
+    """A started `AIOKafkaConsumer` in a new group that starts at the earliest offset; `subscribe` it."""
     consumer = load("aiokafka", "ottla_aio_consumer").AIOKafkaConsumer(
         bootstrap_servers=ottla_broker.bootstrap, group_id=ottla_namespace.group(), auto_offset_reset="earliest"
     )
@@ -184,7 +184,7 @@ async def ottla_aio_consumer(
 
 @async_fixture
 async def ottla_aio_admin(ottla_broker: BrokerProcess | BrokerThread) -> AsyncIterator[Any]:
-    """An `AIOKafkaAdminClient` that is started."""
+    """A started `AIOKafkaAdminClient`."""
     client = load("aiokafka.admin", "ottla_aio_admin").AIOKafkaAdminClient(bootstrap_servers=ottla_broker.bootstrap)
     await client.start()
     yield client
@@ -211,12 +211,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     for broker in item.config.stash.get(RUNNING, []):
         if broker.running:
-            with suppress(OSError):  # it has just ended
+            with suppress(OSError):  # the process has just ended
                 broker.clear_faults()
 
 
 def logging_brokers(config: pytest.Config) -> list[BrokerProcess]:
-    """Those with a log of their own: pytest captures the log of a broker in a thread itself."""
+    """Those with their own log: pytest itself captures the log of a broker in a thread."""
     running = config.stash.get(RUNNING, [])
     if not running:
         return []
@@ -257,7 +257,7 @@ def new_namespace(name: str) -> Namespace:
 
 
 def load(module: str, fixture: str) -> Any:
-    """A client library, or a sentence that says what to install."""
+    """Import a client library, or tell what to install."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -3,14 +3,14 @@
     defaults < --config FILE < OTTLA_* in the environment < --set name=value < --data, --port, --host, --node-id,
     --zookeeper
 
-Prints one block for people on stdout when the broker answers, log lines on stderr. SIGTERM, SIGINT and SIGHUP drain and
-stop, as they do with Apache Kafka; a second one stops at once. SIGHUP comes when a terminal is closed; where it was
-ignored before (`nohup`), it still is. systemd is told when the broker is ready (notify.py).
+Prints one block for people on stdout when the broker answers, and log lines on stderr. SIGTERM, SIGINT and SIGHUP drain
+and stop, as in Apache Kafka; a second signal stops at once. SIGHUP is sent when a terminal is closed; if it was ignored
+before (`nohup`), it still is. systemd is notified when the broker is ready (notify.py).
 
-Exit codes: 0 stopped when asked to, 1 could not run, 2 asked for something impossible.
+Exit codes: 0 stopped on request, 1 could not run, 2 invalid command line or options.
 
-From exec to the first acknowledged produce counts against a promise of 300 ms: nothing may be imported here that a
-broker does not need, which is why this command is not one of Typer's.
+The time from exec to the first acknowledged produce has a budget of 300 ms: nothing may be imported here that a broker
+does not need, which is why this command does not use Typer.
 """
 
 import argparse
@@ -50,12 +50,12 @@ if TYPE_CHECKING:
 
 PORT = 9092
 CONSOLE = "127.0.0.1:8190"
-EVERYWHERE = ("", "0.0.0.0", "::")  # nosec B104 # what to look for, not where to listen
+EVERYWHERE = ("", "0.0.0.0", "::")  # nosec B104 # hosts to recognise, not to listen on
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-# Connections come and go by the thousand, and almost all of what they leave is freed without the collector: it looks
-# less often than by default, for each look stops the loop.
+# Connections come and go by the thousand, and almost all their memory is freed without the garbage collector. So it
+# runs less often than by default, because each run stops the loop.
 COLLECT_AFTER = (5_000, 20, 10)
-DEAF_S_MAX = 20.0  # no request may hold the loop for more than a fraction of a second
+DEAF_S_MAX = 20.0  # no request may block the loop for more than a fraction of a second
 
 logger = logging.getLogger("ottla.serve")
 
@@ -71,12 +71,12 @@ class Plan(NamedTuple):
     ready: int | None
     until_eof: bool
     control: int | None = None
-    console: list[str] | None = None  # arguments of the console beside the broker
+    console: list[str] | None = None  # arguments of the web console, run next to the broker
     first_users: tuple["FirstUser", ...] = ()
 
 
 def serve(arguments: list[str]) -> int:
-    gc.disable()  # nothing dies while modules load; see `run`
+    gc.disable()  # nothing becomes garbage while modules load; see `run`
     options = parser().parse_args(arguments)
     logging_setup.set_up(options.log_level, options.log_format)
     try:
@@ -104,19 +104,19 @@ def serve(arguments: list[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    here = argparse.ArgumentParser(prog="ottla serve", description="Run a broker until it is told to stop.")
+    here = argparse.ArgumentParser(prog="ottla serve", description="Run a broker until it is stopped.")
     add = here.add_argument
-    add("--data", metavar="FOLDER", help="keep the data here (default: $OTTLA_DATA, else ~/.local/share/ottla)")
-    add("--memory", action="store_true", help="keep nothing: a folder in memory, gone when the broker stops")
+    add("--data", metavar="FOLDER", help="the data folder (default: $OTTLA_DATA, else ~/.local/share/ottla)")
+    add("--memory", action="store_true", help="keep the data in memory; it is lost when the broker stops")
     add("--port", type=int, metavar="N", help=f"listen on this port, 0 for any free one (default: {PORT})")
     add("--host", metavar="ADDRESS", help="listen on this address (default: all)")
     add(
         "--node-id",
         type=int,
         metavar="N",
-        help="the number of this broker in its cluster (default: 1; in a cluster a new one)",
+        help="the broker id (default: 1; in a cluster a new id)",
     )
-    add("--zookeeper", metavar="HOST:PORT[,...][/PATH]", help="be a member of the cluster that this ZooKeeper keeps")
+    add("--zookeeper", metavar="HOST:PORT[,...][/PATH]", help="join the cluster in this ZooKeeper")
     add("--config", metavar="FILE", help="a server.properties file with Kafka's option names")
     add("--set", action="append", default=[], metavar="NAME=VALUE", help="one option by Kafka's name; may be repeated")
     add(
@@ -124,27 +124,37 @@ def parser() -> argparse.ArgumentParser:
         nargs="?",
         const=CONSOLE,
         metavar="HOST:PORT",
-        help=f"also serve the web console, here (default: {CONSOLE}); see `ottla console --help`",
+        help=f"also serve the web console on this address (default: {CONSOLE}); see `ottla console --help`",
     )
-    add("--console-changes", action="store_true", help="let the console change things, and not only read")
+    add("--console-changes", action="store_true", help="allow changes in the console; without it, it is read-only")
     add(
         "--add-scram",
         action="append",
         default=[],
         metavar="MECHANISM=[name=...,password-file=...]",
-        help="make a user who can log in by SCRAM before the first client comes, unless there is one; may be repeated",
+        help="create a SCRAM user at startup, unless it already exists; may be repeated",
     )
-    add("--check", action="store_true", help="look at the options, say all that is wrong with them, and start nothing")
+    add("--check", action="store_true", help="check the options, print all errors in them, and do not start")
     add("--log-level", choices=logging_setup.LEVELS, default="info")
     add("--log-format", choices=logging_setup.FORMATS, default="text")
-    add("--ready-fd", type=int, metavar="N", help="write one line of JSON here when the broker answers, then close it")
-    add("--control-fd", type=int, metavar="N", help="take orders of a test here, such as faults on purpose")
-    add("--until-eof", action="store_true", help="stop when standard input ends, so as not to outlive a parent")
+    add(
+        "--ready-fd",
+        type=int,
+        metavar="N",
+        help="when the broker is ready, write one line of JSON to this descriptor and close it",
+    )
+    add(
+        "--control-fd",
+        type=int,
+        metavar="N",
+        help="receive commands of a test on this descriptor, such as injected faults",
+    )
+    add("--until-eof", action="store_true", help="stop when standard input ends, that is, when the parent process ends")
     return here
 
 
 def make_plan(options: argparse.Namespace, environment: Mapping[str, str]) -> Plan:
-    """ConfigError has a line for everything that is wrong, wherever it was said."""
+    """ConfigError has a line for every error, from all sources."""
     refusals = Refusals()
     pairs: dict[str, str] = {}
     settings: dict[str, str] = {}
@@ -182,7 +192,7 @@ def choose_folders(
     elif not options.memory and not pairs.get("log.dirs") and not pairs.get("log.dir"):
         pairs["log.dirs"] = str(default_folder(environment))
     with refusals:
-        load(pairs)  # refuse first, so that a bad option leaves no folder behind
+        load(pairs)  # check first, so that an invalid option leaves no folder behind
     users: tuple[FirstUser, ...] = ()
     with refusals:
         users = first_users(options.add_scram, until_eof=options.until_eof)
@@ -207,7 +217,7 @@ def choose_folders(
 def console(options: argparse.Namespace, config: BrokerConfig) -> list[str] | None:
     if options.console is None:
         if options.console_changes:
-            raise CommandLineError("--console-changes makes sense with --console")
+            raise CommandLineError("--console-changes needs --console")
         return None
     changes = ["--allow-changes"] if options.console_changes else []
     zookeeper = ["--zookeeper", config.zookeeper_connect] if config.zookeeper_connect else []
@@ -233,7 +243,7 @@ def first_users(texts: list[str], *, until_eof: bool) -> tuple["FirstUser", ...]
 
 
 def show_check(plan: Plan, *, memory: bool) -> int:
-    """What would run, in one line, and what has no effect."""
+    """Print what would run, in one line, and options without effect."""
     for notice in plan.config.notices:
         print(notice)
     place = "memory" if memory else ", ".join(map(str, plan.folders))
@@ -242,7 +252,7 @@ def show_check(plan: Plan, *, memory: bool) -> int:
 
 
 def check_alone(config: BrokerConfig) -> None:
-    """Refuse to make a node a member that knows of topics that the cluster does not."""
+    """Refuse to start the folder of a standalone broker as a cluster member: the cluster does not know its topics."""
     if not config.zookeeper_connect:
         return
     from ottla.founding.alone import METADATA_FILE
@@ -251,7 +261,7 @@ def check_alone(config: BrokerConfig) -> None:
     if os.path.exists(os.path.join(folder, METADATA_FILE)):
         command = f"ottla cluster join --data {folder} --zookeeper {config.zookeeper_connect}"
         raise CommandLineError(
-            f"{folder} is of a broker that ran alone. To make it the first member of a cluster: {command}"
+            f"{folder} belongs to a standalone broker. To make it the first member of a cluster: {command}"
         )
 
 
@@ -296,7 +306,7 @@ async def live(plan: Plan) -> int:
             announce(broker, plan)
             notify(f"READY=1\nSTATUS=node {broker.node_id} of cluster {broker.cluster_id}")
             beside = start_console(broker, plan)
-            gc.freeze()  # what start-up built lives as long as the process: never look at it again
+            gc.freeze()  # objects from startup live as long as the process: exclude them from collection
             gc.set_threshold(*COLLECT_AFTER)
             gc.enable()
             await stopping
@@ -311,7 +321,7 @@ async def live(plan: Plan) -> int:
         if beside is not None:
             await loop.run_in_executor(None, beside.stop)
         await broker.stop()
-        if left.is_set():  # a folder in memory that the parent made is ours to remove now
+        if left.is_set():  # the parent is gone, so remove its folder in memory
             for folder in filter(is_memory, plan.folders):
                 remove(folder)
 
@@ -327,7 +337,7 @@ def start_console(broker: "Broker", plan: Plan) -> "Beside | None":
 
 
 def cut_short(plan: Plan) -> None:
-    """End while the broker comes up: its threads may read logs for minutes, which can be cut off anywhere."""
+    """Exit during startup: threads may read logs for minutes, and can be interrupted anywhere."""
     if plan.memory:
         remove(plan.memory)
     logging.shutdown()
@@ -335,14 +345,14 @@ def cut_short(plan: Plan) -> None:
 
 
 def listen_for_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    """Have a thread wait for signals: it hears them also when the loop is busy.
+    """Wait for signals in a thread, which receives them even if the loop is busy.
 
-    The first asks the loop to stop. Another one, or a loop that does not listen for a while, ends the process at once:
-    whatever was acknowledged is found at the next start, as after any crash.
+    The first signal asks the loop to stop. A second one, or a loop that does not react for a while, ends the process at
+    once: all acknowledged records are found at the next start, as after any crash.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     heeded = [one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
-    signal.pthread_sigmask(signal.SIG_BLOCK, heeded)  # in every thread that is started from here on
+    signal.pthread_sigmask(signal.SIG_BLOCK, heeded)  # in every thread that starts from here on
     threading.Thread(target=wait_for_signals, args=(loop, stop, heeded), name="signals", daemon=True).start()
 
 
@@ -357,7 +367,7 @@ def wait_for_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, heede
         logger.info("stopping", extra={"signal": number.name})
         stop.set()
 
-    with suppress(RuntimeError):  # the loop has ended by itself
+    with suppress(RuntimeError):  # the loop has ended already
         loop.call_soon_threadsafe(ask_to_stop)
     end(signal.Signals(signal.sigwait(heeded)))
 
@@ -368,7 +378,7 @@ def give_up(number: signal.Signals) -> None:
 
 
 def end(number: signal.Signals) -> None:
-    """End the process as if nobody had listened for the signal."""
+    """End the process with the default action of the signal."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     os.kill(os.getpid(), number)
 
@@ -401,7 +411,7 @@ def announce(broker: "Broker", plan: Plan) -> None:
     print("\n".join(lines), flush=True)
     logger.info("ready", extra={"node": broker.node_id, "cluster": broker.cluster_id, "addresses": ",".join(addresses)})
     if plan.ready is not None:
-        import json  # as `tempfile` and others: not in the way of those who do without
+        import json  # imported only when needed, like `tempfile`
 
         facts = {"bootstrap": addresses[0], "node_id": broker.node_id, "cluster_id": broker.cluster_id}
         facts["metrics"] = broker.metrics_url
@@ -410,11 +420,11 @@ def announce(broker: "Broker", plan: Plan) -> None:
 
 
 def name_keeper(config: BrokerConfig) -> str:
-    return f", kept by ZooKeeper at {config.zookeeper_connect}" if config.zookeeper_connect else ""
+    return f", in ZooKeeper at {config.zookeeper_connect}" if config.zookeeper_connect else ""
 
 
 def reachable(host: str) -> str:
-    """How a client on this machine dials a listener."""
+    """The address of a listener for a client on this machine."""
     if host in EVERYWHERE:
         return "localhost"
     return f"[{host}]" if ":" in host else host

@@ -1,7 +1,7 @@
-"""Sizes and rates as people write them: `10MB`, `1.5 GiB`, and back.
+"""Human-readable sizes and rates: `10MB`, `1.5 GiB`, and back.
 
-Shown in powers of 1024, as Kafka counts: its options (`segment.bytes=1073741824`) and the "MB/sec" of its tools. The
-names say so: KiB, MiB. What is typed may be of either kind: 1 kB is 1000 bytes, 1 KiB is 1024.
+They are printed in powers of 1024, as Kafka counts: its options (`segment.bytes=1073741824`) and the "MB/sec" of its
+tools. The names say so: KiB, MiB. Input may be of either kind: 1 kB is 1000 bytes, 1 KiB is 1024.
 """
 
 import re
@@ -21,7 +21,7 @@ UNITS = {
 
 
 def parse_size(text: str) -> int:
-    """Bytes. Raises ValueError with a sentence for the reader."""
+    """The number of bytes. ValueError with a sentence for the user."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*?)(?:/s)?\s*", text)
     if match is None or match[2].lower() not in UNITS:
         raise ValueError(f"{text}: expected a size such as 500kB, 10MB or 1GiB")
@@ -29,7 +29,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size: float) -> str:
-    """With one digit after the point below 100: 1.5 MiB, 150 MiB."""
+    """With one decimal below 100: 1.5 MiB, 150 MiB."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if abs(size) < 1023.5 or unit == "TiB":
             break

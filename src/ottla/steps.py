@@ -1,16 +1,16 @@
 """Steps of a loop that must not stop: a step may fail with any error; it is logged once, and the loop tries again.
 
     steps = Steps("ottla.log")
-    with steps.attempt("retention", log):        # whatever is raised ends here
+    with steps.attempt("retention", log):        # every Exception ends here
         ...
 
-A failure belongs to one step of one subject (a log, a directory; without one, to the loop itself). It is logged when it
-begins, when its reason changes, and when the step works again; not at every turn in between. Subjects are held weakly:
-one that comes back under the same name starts from nothing.
+A failure belongs to one step of one subject (a log, a directory; without one, the loop itself). It is logged when it
+begins, when its reason changes, and when the step works again, but not at every attempt in between. Subjects are held
+weakly: a recreated name starts empty.
 
-A BrokerError that an OSError caused is not logged again: the directory has logged it, with the path.
+A BrokerError caused by an OSError is not logged again: the directory has logged it, with the path.
 
-Cancelling is not a failure: CancelledError passes, and so does everything else that is no Exception.
+Cancelling is not a failure: CancelledError passes, and so does everything else that is not an Exception.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 
-FORESEEN = (OSError, BrokerError, OutsideError, MemoryError)  # of anything else the log shows where it came from
+FORESEEN = (OSError, BrokerError, OutsideError, MemoryError)  # any other error is logged with its traceback
 
 
 class Steps:
@@ -41,7 +41,7 @@ class Steps:
         return Attempt(self, step, self if subject is None else subject)
 
     def each(self, step: str, subjects: Iterable[S], work: Callable[[S], object]) -> None:
-        """The same step for many subjects. If it fails for one, the others still get it."""
+        """Do the same step for many subjects. If it fails for one, the others are still done."""
         for subject in subjects:
             try:
                 work(subject)
@@ -105,7 +105,7 @@ class Attempt:
 
 
 def reason_of(error: BaseException) -> str:
-    """One line that says what went wrong; some errors, such as MemoryError, have only their name to say."""
+    """One line with the reason. Some errors, such as MemoryError, have only a name."""
     if isinstance(error, BrokerError):
         return error.message or error.code.name
     text = str(error)

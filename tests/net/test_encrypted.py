@@ -114,7 +114,7 @@ def test_a_file_that_is_shorter_than_its_region_ends_the_connection(pair: Any, t
     with path.open("rb") as file:
         outbox = EncryptedOutbox(stream)
         outbox.add([Region(file.fileno(), 0, 100)])
-        with pytest.raises(OSError, match="ended before its region"):
+        with pytest.raises(OSError, match="shorter than the region"):
             outbox.send(Sink([]))  # type: ignore[arg-type]
 
 

@@ -75,7 +75,7 @@ def test_pkcs12(tmp_path: Path) -> None:
             {"ssl_keystore_location": "{}/bare.pem", "ssl_client_auth": "required", "ssl_truststore_location": "{}/x"},
             "a JKS store cannot be read",
         ),
-        ({"ssl_keystore_location": "{}/bare.pem", "ssl_cipher_suites": "TLS_AES_128_GCM_SHA256"}, "taken together"),
+        ({"ssl_keystore_location": "{}/bare.pem", "ssl_cipher_suites": "TLS_AES_128_GCM_SHA256"}, "all TLS 1.3 suites"),
         ({"ssl_keystore_location": "{}/bare.pem", "ssl_cipher_suites": "NONSENSE"}, "OpenSSL does not know NONSENSE"),
         ({"ssl_keystore_location": "{}/bare.pem", "ssl_principal_mapping_rules": "RULE"}, "neither RULE"),
     ],

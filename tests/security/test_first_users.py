@@ -70,7 +70,7 @@ def test_a_salted_password_is_taken_as_it_is() -> None:
         ("SCRAM-SHA-256=[password=hush]", "name is missing"),
         ("SCRAM-SHA-256=[name=ann]", "for ann: expected one of password, password-file, saltedpassword"),
         ("SCRAM-SHA-256=[name=ann,password=hush,password-file=/secret]", "for ann: expected one of"),
-        ("SCRAM-SHA-256=[name=ann,password=hush,password=hush2]", "password is there twice"),
+        ("SCRAM-SHA-256=[name=ann,password=hush,password=hush2]", "password is given twice"),
         ('SCRAM-SHA-256=[name=ann,password="hush]', "expected name=value"),
         ("SCRAM-SHA-256=[name=ann,passwort=hush]", "passwort is not one of"),
         ("SCRAM-SHA-256=[name=ann,password=]", "the password is empty"),

@@ -1,7 +1,7 @@
 """The APIs that a broker serves: a file per family, a function per API. `load` registers them all.
 
-The top of each family's file says what each version added; `wire/messages` has the fields. What a request needs of a
-running broker comes as `Parts` (`call.py`). Groups and transactions are decided in `coord/`, not here.
+The docstring of each file says what each version added; `wire/messages` has the fields. The parts of the running broker
+that a handler needs are in `Parts` (`call.py`). Decisions about groups and transactions are made in `coord/`, not here.
 """
 
 from importlib import import_module

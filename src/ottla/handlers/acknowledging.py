@@ -1,6 +1,6 @@
-"""An answer to Produce that waits until all of its appends are committed, fail, or time out.
+"""A Produce answer that waits until all its appends are committed, have failed or timed out.
 
-Callbacks instead of a task, for speed: with several replicas every produce with acks=all comes here.
+Callbacks instead of a task, for speed: with several replicas every Produce with acks=all ends here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Append = tuple[asyncio.Future[None], PartitionProduceResponse]  # what it waits for, and its result
 
-# After these the records are still in the log, and the answer says where; after other errors nobody can tell.
+# After these errors the records are in the log, and the answer has their offset. After others that is unknown.
 APPENDED = frozenset((ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT))
 
 
@@ -23,7 +23,7 @@ class Acknowledgement:
     __slots__ = ("_answer", "_appends", "_left", "_timer", "future")
 
     def __init__(self, answer: ProduceResponse | None, appends: list[Append], timeout_ms: int | None) -> None:
-        """`timeout_ms` None: it only waits for this broker's disk, as long as that takes."""
+        """`timeout_ms` None: it waits only for this broker's disk, without a limit."""
         loop = asyncio.get_running_loop()
         self.future: asyncio.Future[ProduceResponse | None] = loop.create_future()
         self._answer = answer
@@ -35,7 +35,7 @@ class Acknowledgement:
         self.future.add_done_callback(self._release)
 
     def _release(self, future: asyncio.Future[ProduceResponse | None]) -> None:
-        """Stop waiting when the client is gone: its timeout may be days."""
+        """Stop waiting when the client disconnects: its timeout may be days."""
         if future.cancelled():
             if self._timer is not None:
                 self._timer.cancel()

@@ -1,7 +1,7 @@
 """Access control lists: DescribeAcls (29), CreateAcls (30), DeleteAcls (31). v1 prefixed names; v3 resource type user.
 
-One bad entry or filter does not spoil the others: each has its own code. An answer means that the entries are in the
-metadata store and obeyed here; other brokers follow within moments.
+An invalid entry or filter does not affect the others: each has its own code. When the answer is sent, the change is in
+the metadata store and in effect here; other brokers follow within moments.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def filter_of(request: DescribeAclsRequest | DeleteAclsFilter) -> Filter:
 
 
 def rule_of(creation: AclCreation) -> tuple[Resource, Entry]:
-    """What is to be created, if it means something."""
+    """The rule to create; BrokerError if it is invalid."""
     kind = number(ResourceType, creation.resource_type, "resource type")
     pattern = number(Pattern, creation.resource_pattern_type, "pattern type")
     operation = number(Operation, creation.operation, "operation")

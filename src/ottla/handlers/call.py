@@ -3,15 +3,15 @@
     @handles(ProduceRequest)
     def produce(parts: Parts, call: Call, request: ProduceRequest) -> ProduceResponse: ...
 
-A handler is a plain function that returns the response, or a Future of it. What it does before it returns happens in
-the order of arrival; only the answer may be late. Control-plane handlers, where that order does not matter, may be
-`async def`. None means that the request gets no answer.
+A handler is a plain function that returns the response, or a Future of it. Its work until it returns is done in the
+order of arrival; only the answer may be late. Control-plane handlers, where order does not matter, may be `async def`.
+None means that the request gets no answer.
 
 A handler of a request with a list is a generator, `Steps`: it yields after each element, so that a long list is handled
 in slices, or yields a future to wait for. The connection handles nothing else until it is done.
 
-`handles` registers the function for the request's API; ApiVersions, the dispatcher and the protocol page are all read
-from this one registry. `versions` narrows what the schema knows to what the handler serves.
+`handles` registers the function for the request's API. ApiVersions, the dispatcher and the protocol page are all
+generated from this registry. `versions` limits the versions of the schema to those that the handler serves.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Handler = TypeVar("Handler", bound="Callable[..., Any]")
 T = TypeVar("T")
 if TYPE_CHECKING:
     Steps: TypeAlias = Generator[Any, None, T]  # yields None, or a future
-    # Of a version, behind an authorizer and quotas, if there are any; see `shortcut`.
+    # Makes the shortcut of a version; see `shortcut`.
     MakeShortcut: TypeAlias = Callable[["Parts", int, "Authorizer | None", "Quotas | None"], Any]
 
 
@@ -63,21 +63,21 @@ class Peer(Protocol):
     port: int
     listener: str
     dialled: tuple[str, int]
-    software: tuple[str, str]  # of the client: name and version, as it says
-    principal: Principal  # as which it is authenticated
-    login: Login | None  # of a connection with SASL
+    software: tuple[str, str]  # name and version of the client software, as sent in ApiVersions
+    principal: Principal  # the authenticated principal
+    login: Login | None  # of a SASL connection
 
     def drain(self) -> None:
-        """End the connection when every answer has left."""
+        """Close the connection after every answer is sent."""
 
     def mute(self, seconds: float, cause: Any) -> None:
-        """Read nothing for so long."""
+        """Read nothing for this long."""
 
 
 class Call:
-    """What a handler knows of one request beside its fields."""
+    """The context of one request, apart from its fields."""
 
-    # `size`, of its bytes, and `throttle`, of what it changes, are only there on a broker with quotas.
+    # Only set on a broker with quotas: `size` of the request in bytes, and `throttle` of its topic changes.
     __slots__ = ("client_id", "dialled", "host", "key", "listener", "peer", "size", "throttle", "version")
 
     size: int
@@ -124,17 +124,17 @@ class Parts:
     markers: MarkerWriter
     old_offsets: ConsumerOffsets
     clustered: bool = False  # whether the broker is a member of a cluster
-    membership: Membership | None = None  # the controller it obeys there
+    membership: Membership | None = None  # of the controller that it follows
     throttle: ReplicaThrottle | None = None  # of the bytes that followers fetch here
-    telemetry: Telemetry | None = None  # where clients' metrics go
-    authorizer: Authorizer | None = None  # who judges what clients may do; None: everything
-    acl_store: AclStore | None = None  # and where its rules are kept
-    quotas: Quotas | None = None  # how much clients may use
-    tokens: TokenStore | None = None  # delegation tokens; None: there are none on this broker
+    telemetry: Telemetry | None = None  # receives client metrics
+    authorizer: Authorizer | None = None  # None: everything is allowed
+    acl_store: AclStore | None = None  # the ACLs of the authorizer
+    quotas: Quotas | None = None  # client quotas
+    tokens: TokenStore | None = None  # delegation tokens; None: disabled
 
     @property
     def config(self) -> BrokerConfig:
-        """The options as they are now; some may change at runtime. The only way for a handler to read one."""
+        """The current options; some change at runtime. Handlers must read options only here."""
         return self.metadata.config
 
 
@@ -144,12 +144,12 @@ class Registration:
     request: type
     versions: tuple[int, int]
     function: Callable[..., Any]
-    for_members: bool = False  # between brokers of a cluster: a broker that runs alone does not have it
-    shortcut: MakeShortcut | None = None  # what answers the usual request of a version without messages, if anything
+    for_members: bool = False  # an inter-broker API, not served by a standalone broker
+    shortcut: MakeShortcut | None = None  # answers common requests without decoding messages
 
 
 REGISTRY: dict[int, Registration] = {}
-TELEMETRY = frozenset((71, 72))  # served where somebody takes the metrics of clients
+TELEMETRY = frozenset((71, 72))  # served only if client metrics are received
 
 
 def select_apis(parts: Parts | None) -> dict[int, Registration]:
@@ -171,7 +171,7 @@ def handles(
     def register(function: Handler) -> Handler:
         spec: Spec = request.__wire__  # type: ignore[attr-defined]
         key = spec.key
-        assert key is not None, f"{request.__name__} is no request"
+        assert key is not None, f"{request.__name__} is not a request"
         assert key not in REGISTRY, f"two handlers of API {key}"
         REGISTRY[key] = Registration(key, request, versions or spec.versions, function, for_members, shortcut)
         return function

@@ -1,9 +1,10 @@
-"""For the short way of a Produce: whether neither the gate of a broker nor its quotas want to see the request.
+"""For the fast path of Produce: decides whether a request may bypass the authorizer's gate and the quotas.
 
-They want to see it if its sender may not write to one of its topics, if it has records of a transaction, or if a quota
-limits its sender's bytes or time. Else both would let it pass as it is: quotas measure nobody whom they do not limit.
+It may not if the client may not write to one of its topics, if it has records of a transaction, or if a quota limits
+the client's bytes or time. Otherwise both would pass it unchanged: clients without a quota are not measured.
 
-Answers are remembered: rights until a rule changes; quotas as long as this lives, since a change of them makes another.
+Results are cached: permissions until an ACL changes, quotas as long as this object lives, since a change of quotas
+makes a new one.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from ottla.security.principal import Principal
 
 REMEMBERED_MAX: Final = 1 << 12
-CLIENT_ID: Final = 8  # where its length stands in a frame
-NAME_SIZE_MAX: Final = 256  # of one that is remembered: clients choose them, and memory is ours
+CLIENT_ID: Final = 8  # position of its length in a frame
+NAME_SIZE_MAX: Final = 256  # of a cached client id: clients choose it, so limit the memory
 SHORT: Final = Struct(">h").unpack_from
 
 
@@ -36,8 +37,8 @@ class Clearance:
         self._parts = parts
         self._authorizer = authorizer
         self._quotas = quotas
-        self._allowed: set[tuple[Principal, str, str | bytes]] = set()  # who, from where, to which topic
-        self._changes = 0  # of rules, when that was decided
+        self._allowed: set[tuple[Principal, str, str | bytes]] = set()  # principal, host and topic
+        self._changes = 0  # the number of ACL changes when they were cached
         self._unlimited: dict[tuple[str, bytes], bool] = {}
 
     def lets_pass(self, peer: Peer, frame: memoryview, entries: list[ProduceEntry]) -> bool:

@@ -1,4 +1,4 @@
-"""The cluster and who leads what: DescribeCluster (60), ElectLeaders (43), Alter/ListPartitionReassignments (45, 46).
+"""The cluster and its leaders: DescribeCluster (60), ElectLeaders (43), Alter/ListPartitionReassignments (45, 46).
 
 DescribeCluster v1 brokers or controllers; v2 fenced brokers, of which there are none. ElectLeaders v1 unclean.
 In a cluster the controller elects and moves; any other broker answers NOT_CONTROLLER.
@@ -129,7 +129,8 @@ async def alter_partition_reassignments(
 
 
 def rounds(request: AlterPartitionReassignmentsRequest) -> list[dict[Key, Sequence[int] | None]]:
-    """The requested moves. A partition that is named twice is moved twice, so that each has its answer."""
+    """The requested moves, in rounds. A partition that is named twice is moved twice, so that each entry has its
+    answer."""
     found: list[dict[Key, Sequence[int] | None]] = [{}]
     named: Counter[Key] = Counter()
     for topic in request.topics:

@@ -1,6 +1,6 @@
 """Committed offsets: OffsetCommit (8), OffsetFetch (9), OffsetDelete (47).
 
-OffsetCommit and OffsetFetch v0 are those of Kafka 0.8: offsets in the metadata store, without metadata or generation.
+OffsetCommit and OffsetFetch v0 are from Kafka 0.8: offsets in the metadata store, without metadata or generation.
 OffsetCommit v1 generations; v2-4 how long to keep an offset; v6 leader epochs; v7 static members; v9 consumer groups;
 v10 topics by id. OffsetFetch v2 all topics, an error for the whole group; v7 stable offsets only; v8 many groups at
 once; v9 members of consumer groups; v10 topics by id.
@@ -139,7 +139,7 @@ def commit(parts: Parts, call: Call, request: OffsetCommitRequest) -> Answer[Off
 def commit_known_topics(
     parts: Parts, call: Call, request: OffsetCommitRequest, unnamed: list[OffsetCommitRequestTopic]
 ) -> Steps[OffsetCommitResponse]:
-    """Commit a request with unknown topic ids: those topics are left out, and refused in the answer."""
+    """Commit a request with unknown topic ids: these topics are left out, and refused in the answer."""
     request.topics = [topic for topic in request.topics if topic.name]
     response = yield from commit_portions(parts, call, request)
     response.topics += [
@@ -173,7 +173,7 @@ async def commit_to_store(parts: Parts, request: OffsetCommitRequest) -> OffsetC
 
 
 def name_topics(image: Image, topics: Iterable[OffsetCommitRequestTopic]) -> list[OffsetCommitRequestTopic]:
-    """Fill in the names of topics that came by id. Returns those whose id is unknown."""
+    """Fill in the names of topics given by id. Returns those with an unknown id."""
     for topic in topics:
         topic.name = image.names_by_id.get(topic.topic_id, "")
     return [topic for topic in topics if not topic.name]
@@ -182,7 +182,7 @@ def name_topics(image: Image, topics: Iterable[OffsetCommitRequestTopic]) -> lis
 def find_missing(
     image: Image, topics: Iterable[OffsetCommitRequestTopic | OffsetDeleteRequestTopic | TxnOffsetCommitRequestTopic]
 ) -> tuple[set[tuple[str, int]], bool]:
-    """The partitions that do not exist, and whether any others were named."""
+    """The partitions that do not exist, and whether there are others."""
     missing: set[tuple[str, int]] = set()
     found = False
     for topic in topics:
@@ -257,7 +257,7 @@ def fetch(
 def answer_one_group(
     version: int, request: OffsetFetchRequest, group: OffsetFetchResponseGroup
 ) -> Steps[OffsetFetchResponse]:
-    """The same before there were many groups in one answer; before v2 a group's error is that of each partition."""
+    """Answer in the format before many groups. Before v2 an error of the group is set on each partition."""
     topics: list[OffsetFetchResponseTopic] = []
     if group.error_code and version < GROUP_ERROR:
         for topic in request.topics or ():

@@ -1,6 +1,6 @@
 """Options at runtime: DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44), ListConfigResources (74).
 
-ListConfigResources v1 more kinds of resources than client metrics.
+ListConfigResources v1 other resources than client metrics.
 DescribeConfigs v1 sources and synonyms; v3 types and documentation.
 AlterConfigs replaces all options of a resource, IncrementalAlterConfigs changes the ones it names.
 
@@ -79,7 +79,7 @@ def describe_resource(
     parts: Parts, request: DescribeConfigsRequest, resource: DescribeConfigsResource, repeats: Repeats
 ) -> DescribeConfigsResult:
     code, message, configs = ErrorCode.NONE, "", list[DescribeConfigsResourceResult]()
-    names = resource.configuration_keys or None  # an empty list asks for everything, like null
+    names = resource.configuration_keys or None  # an empty list means all, like null
     try:
         repeats.check((resource.resource_type, resource.resource_name))
         if resource.resource_type == LOGGERS:
@@ -191,7 +191,7 @@ async def alter_each(
     for kind, name, changes in resources:
         code, message = ErrorCode.NONE, None
         try:
-            await asyncio.sleep(0)  # even a resource that is refused at once takes time
+            await asyncio.sleep(0)  # even resources that are refused at once take time
             if times[kind, name] > 1:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             check_changes(changes)
@@ -256,7 +256,7 @@ def check_patterns(changes: Sequence[OptionChange]) -> None:
 def check_broker(
     parts: Parts, name: str, mistaken: str, *, malformed: str = "Node id must be an integer, but it is: {}"
 ) -> None:
-    """BrokerError unless `name` is this broker: a broker only serves its own options."""
+    """BrokerError unless `name` is this broker: each broker serves only its own options."""
     try:
         broker = int(name)
     except ValueError:

@@ -46,7 +46,7 @@ def consumer_group_heartbeat(
 
 
 def list_unresolved_patterns(parts: Parts, request: ConsumerGroupHeartbeatRequest) -> list[str]:
-    """The patterns that this heartbeat may have to look up."""
+    """The patterns that this heartbeat may have to resolve."""
     texts = [request.subscribed_topic_regex] if request.subscribed_topic_regex else []
     try:
         group = parts.groups.peek(request.group_id).groups.get(request.group_id)
@@ -60,7 +60,7 @@ def list_unresolved_patterns(parts: Parts, request: ConsumerGroupHeartbeatReques
 def heartbeat_after_lookup(
     parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest, texts: list[str]
 ) -> Steps[Heartbeat]:
-    """Look up the patterns in slices, so that the group's machine, which cannot pause, finds them in the cache."""
+    """Resolve the patterns in slices, so that the group's machine, which cannot pause, finds them in the cache."""
     for text in texts:
         with suppress(PatternError):  # the machine refuses it
             yield from lookup(text, parts.metadata.image.topics)

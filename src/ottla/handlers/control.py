@@ -1,7 +1,7 @@
-"""Requests of brokers to the controller: ControlledShutdown (7), AlterPartition (56), AllocateProducerIds (67).
+"""Requests from brokers to the controller: ControlledShutdown (7), AlterPartition (56), AllocateProducerIds (67).
 
 ControlledShutdown v1 client id in the header; v2 broker epoch. AlterPartition v2 topic ids; v3 broker epochs of the
-in-sync replicas. Any other broker than the controller answers NOT_CONTROLLER.
+in-sync replicas. Other brokers answer NOT_CONTROLLER.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which broker coordinates a group or a transactional id: FindCoordinator (10).
 
 v1 kinds of keys: groups and transactional ids; v3 flexible; v4 many keys at once; v5-6 newer errors and kinds.
-The leader of a key's partition of the internal topic coordinates it. The topic is created when it is first needed.
+The coordinator of a key is the leader of its partition of the internal topic. The topic is created on first use.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def find_coordinator(parts: Parts, call: Call, request: FindCoordinatorRequest) 
     found = find(parts, call, request.key, machines)
     return FindCoordinatorResponse(
         error_code=found.error_code,
-        error_message=found.error_message or "NONE",  # Kafka's word for it
+        error_message=found.error_message or "NONE",  # as Kafka writes it
         node_id=found.node_id,
         host=found.host,
         port=found.port,

@@ -4,12 +4,12 @@ v1 throttle time; v2-3 magic 1; v3 a bound for the whole answer, and at least on
 record batches, isolation level, last stable offset; v5 log start offset; v7 sessions; v9 leader epoch; v10 zstd; v11
 rack; v12 flexible, last fetched epoch; v13 topics by id; v15 replica state; v17-18 fields of replicas.
 
-Records leave as regions of the log files. Only clients older than v4, which cannot read today's batches, get them
-converted. An answer with fewer than `min_bytes` waits until they come, or `max_wait_ms`.
+Records are sent as regions of the log files. Only clients older than v4, which cannot read today's batches, get them
+converted. An answer with fewer than `min_bytes` waits until there are enough, or for `max_wait_ms`.
 
-Consumers read up to the high watermark: at the leader, and from v11 on also at a follower in their rack, if the leader
-sends them there (KIP-392). Followers (a replica id from 0 on) read up to the leader's end; the offset that they ask for
-tells the leader what they have. The debugging consumer (-2) reads everything, from any replica.
+Consumers read up to the high watermark: from the leader, and from v11 on also from a follower in their rack, if the
+leader sends them there (KIP-392). Followers (replica id 0 or higher) read up to the log end; their fetch offset tells
+the leader how far they have replicated. The debugging consumer (-2) reads everything, from any replica.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ if TYPE_CHECKING:
     Topics = dict[tuple[str, bytes], FetchableTopicResponse]
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-# The first versions with a property; see the list above.
+# The first versions with a feature; see the list above.
 BOUNDED, BATCHES, ZSTD, HINTS = 3, 4, 10, 16
-CONVERTED_ROOM = 1 << 20  # bytes converted for one answer: everybody else waits meanwhile
+CONVERTED_ROOM = 1 << 20  # bytes converted for one answer: this blocks all other clients
 MAGIC_OF_OLD_VERSIONS = (0, 0, 1, 1)
 PARTITIONS_PER_TURN = 200  # more are read in slices
 ELSEWHERE = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
 
 
 class Reading:
-    """One fetch request while it is worked on."""
+    """One fetch request in progress."""
 
     __slots__ = (
         "_arrived",
@@ -115,7 +115,7 @@ class Reading:
         uncommitted = request.isolation_level == READ_UNCOMMITTED
         self._to_end = self.replica_id >= 0 or (self.replica_id == DEBUGGING_CONSUMER and uncommitted)
         self._follows = session if session is not None and self.replica_id >= 0 else None  # a follower's session
-        self._kept: list[Result] = []  # results of a follower's session from before it waited
+        self._kept: list[Result] = []  # results of a follower's session from before the wait
 
     def start(self) -> FetchResponse | asyncio.Future[FetchResponse] | Steps[FetchResponse]:
         if len(self._watched) > PARTITIONS_PER_TURN:
@@ -178,7 +178,7 @@ class Reading:
         missing = request.min_bytes - self._size
         if follows is not None:
             self._kept = results
-            missing -= follows.grown  # arrived while it was read in slices
+            missing -= follows.grown  # arrived while the partitions were read in slices
             wait_ms = request.max_wait_ms if missing > 0 else 0
             return waits.add((), missing, wait_ms, answer, to_end=True, session=follows)
         return waits.add(
@@ -191,17 +191,17 @@ class Reading:
         )
 
     def _begin(self) -> None:
-        """Set how much may be read, before the first partition is."""
+        """Set the limits, before the first partition is read."""
         version = self._call.version
         room = min(self._request.max_bytes, self._parts.config.fetch_max_bytes)
         self._room = room if version >= BATCHES else min(room, CONVERTED_ROOM)
         self._min_one = version >= BOUNDED
         self._size = 0
-        self._urgent = False  # answer at once
+        self._urgent = False  # answer without waiting
         self._found: list[tuple[Partition, int]] = []  # partitions with data, and how many bytes
 
     def _read(self, watched: list[Watched]) -> list[Result]:
-        """Read these partitions in turn."""
+        """Read these partitions, one after the other."""
         find, room, min_one, follows = self._find, self._room, self._min_one, self._follows
         results = []
         served = []
@@ -231,7 +231,7 @@ class Reading:
             results.append((one, data))
         self._room, self._min_one = room, min_one
         if follows is not None:
-            follows.fresh.update((one.key, one) for one in served)  # at the end, so that every partition gets its turn
+            follows.fresh.update((one.key, one) for one in served)  # at the end, so that no partition starves
         return results
 
     def _read_one(
@@ -284,7 +284,7 @@ class Reading:
     # Followers.
 
     def _note(self, partition: Partition, one: Watched) -> None:
-        """Note how far a follower has come: up to the offset it asks for. Once for each fetch, when it arrives."""
+        """Note how far a follower has replicated: up to its fetch offset. Once per fetch, when it arrives."""
         log, offset = partition.log, one.offset
         if not log.start <= offset <= log.end:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -300,7 +300,7 @@ class Reading:
             )
 
     def _throttles(self, partition: Partition) -> bool:
-        """Whether the throttle applies to a follower: not to one in the ISR, which acknowledgements wait for."""
+        """Whether replication is throttled for a follower. Not in the ISR, because acknowledgements wait for those."""
         followers, throttled = partition.followers, partition.log.config.leader_replication_throttled_replicas
         if not throttled or followers is None or self.replica_id in followers.isr:
             return False
@@ -324,7 +324,8 @@ class Reading:
         return chosen is not None
 
     def _diverging(self, partition: Partition, one: Watched) -> EpochEndOffset | None:
-        """Where a log with this last epoch diverges from ours; None if it does not. Its owner gets no records then."""
+        """Where a log with this last epoch diverges from ours; None if it does not. A diverging follower gets no
+        records."""
         epoch, end = partition.log.epoch_end(one.last_fetched_epoch)
         if epoch == one.last_fetched_epoch and end >= one.offset:
             return None
@@ -333,7 +334,7 @@ class Reading:
         return EpochEndOffset(epoch=epoch, end_offset=end)
 
     def _report(self, results: list[Result], topics: Topics) -> None:
-        """Add to the answer what the client must be told."""
+        """Add to the answer the partitions that the client must see."""
         session = self._session
         if session is not None:
             news = [(one, data) for one, data in results if has_news(one, data)]
@@ -397,5 +398,6 @@ def fetch(
         )
     except BrokerError as error:
         return FetchResponse(error_code=error.code, responses=[])
-    request.topics, request.forgotten_topics_data = [], []  # which were taken over, and would wait with the request
+    # The session has them: do not keep them while the request waits.
+    request.topics, request.forgotten_topics_data = [], []
     return Reading(parts, call, request, session, watched, incremental=incremental).start()

@@ -1,18 +1,17 @@
-"""The short way of a usual Fetch: from the frame of a consumer to regions of log files with no message in between.
+"""The fast path for Fetch: from a consumer's frame to regions of log files without decoding messages.
 
-Native code reads the request (`read`) and writes what stands around the records (`answer`). What is left needs the
-broker's state: the session, the partitions, and where in their logs the records are.
+Native code parses the request (`read`) and writes the answer around the records (`answer`). What is left needs the
+broker's state: the session, the partitions, and the position of the records in their logs.
 
 Laws:
-- It takes what is usual: versions 10 to 18, a consumer that asks without a session or in one that it has opened, at
-  most ENTRIES_MAX partitions that are led here, and records that are there. Everything else goes the general way
-  (`fetch.Reading`): followers and their replicas, errors, waiting, aborted transactions, a session that is opened or
-  closed.
-- Nothing is done before it is clear that the request is a usual one, except that a session is told what the request
-  says of its partitions: the general way tells it the same.
-- Both ways give the same bytes, and leave the same session behind (tests/handlers/test_fetch_shortcut.py). Without the
-  native part there is only the general one, and so it is with an authorizer, quotas or a fault on purpose in front of
-  the handler: they work on messages.
+- It takes common requests only: versions 10 to 18, from a consumer without a session or in an open one, for at most
+  ENTRIES_MAX partitions that are led here and have records. Everything else takes the general path (`fetch.Reading`):
+  followers, reads from followers, errors, waiting, aborted transactions, a session that is opened or closed.
+- Nothing is changed before it is clear that the request qualifies, except that the session takes over the partitions in
+  the request. The general path does the same again.
+- Both paths produce the same bytes and leave the same session (tests/handlers/test_fetch_shortcut.py). Without the
+  native extension, or with an authorizer, quotas or an injected fault, which need decoded messages, only the general
+  path is used.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ if TYPE_CHECKING:
 
 VERSION_MIN = 10  # see native/src/fetch.rs
 ENTRIES_MAX = 200
-# An answer with fewer bytes of records is made in one piece: a system call for a region would cost more than the copy.
+# An answer with fewer bytes of records is built in one piece: the copy is cheaper than a system call for the region.
 COPIED_SIZE_MAX = 16 * 1024
 
 
 def make(parts: Parts, version: int, authorizer: Authorizer | None, quotas: Quotas | None) -> FetchShortcut | None:
-    """None if an authorizer or quotas are in front of the handler."""
+    """None if the broker has an authorizer or quotas."""
     reader = fetch_reader()
     if reader is None or version < VERSION_MIN or authorizer is not None or quotas is not None:
         return None
@@ -51,9 +50,9 @@ def make(parts: Parts, version: int, authorizer: Authorizer | None, quotas: Quot
 
 
 class FetchShortcut:
-    """Of one version. Call it with a connection and a frame of Fetch at that version.
+    """The fast path of one version. Call it with a connection and a Fetch frame of that version.
 
-    It returns the parts of the answer with the length before it; or None: nothing was done.
+    Returns the parts of the answer with the length prefix, or None: nothing was done.
     """
 
     __slots__ = ("_answer", "_by_id", "_find", "_parts", "_read", "_version")
@@ -68,7 +67,7 @@ class FetchShortcut:
         )
 
     def gather(self, connection: Peer, frames: Sequence[memoryview]) -> list[Any]:
-        """Several fetches at once are no cheaper than one by one."""
+        """Handling several fetches together would not be cheaper."""
         return []
 
     def __call__(self, connection: Peer, frame: memoryview) -> list[Any] | None:
@@ -100,7 +99,7 @@ class FetchShortcut:
             if partition is None or (leader_epoch >= 0 and leader_epoch != partition.epoch):
                 return None
             if in_rack and partition.followers is not None:
-                return None  # another replica may be nearer
+                return None  # a replica in the client's rack may be closer
             log = partition.log
             high = log.high
             stable = log.last_stable(high)
@@ -122,7 +121,7 @@ class FetchShortcut:
             regions.append(found)
             partitions.append(partition)
         if total < min_bytes and max_wait_ms > 0:
-            return None  # it waits
+            return None  # the general path waits for records
 
         if len(entries) == 1 and session is None:
             topics = [(entries[0][0], parts)]
@@ -146,7 +145,7 @@ class FetchShortcut:
     def _find_session(
         self, session_id: int, epoch: int, entries: Sequence[FetchEntry], forgotten: Sequence[Key]
     ) -> FetchSession | None:
-        """A consumer's session, which knows by then what the request says of its partitions."""
+        """A consumer's session, updated with the partitions in the request."""
         sessions = self._parts.sessions
         session = sessions.find(session_id)
         if session is None or session.epoch != epoch or session.by_id is not self._by_id:
@@ -167,7 +166,7 @@ def arrange(
     regions: Sequence[Slice | None],
     watched: Sequence[Watched],
 ) -> tuple[list[tuple[str | bytes, list[FetchPart]]], list[Slice | None]]:
-    """The partitions by topic, and their regions in that order. In a session only those of which there is news."""
+    """The partitions by topic, and their regions in the same order. In a session, only partitions with news."""
     topics: dict[str | bytes, tuple[list[FetchPart], list[Slice | None]]] = {}
     for at, part in enumerate(parts):
         if watched and not part[4] and watched[at].high == part[1] and watched[at].start == part[3]:

@@ -1,7 +1,7 @@
-"""What is done to an answer that a handler has given, or gives later: by a gate, or by who measures the request.
+"""Post-processes the answer of a handler, now or later. Used by gates and by quotas.
 
-An answer comes at once, in steps, from a coroutine or as a future, and is finished in the same way. An error of what
-finishes it is an error of the answer: whoever waits for it hears of it.
+An answer may be immediate, in steps, from a coroutine or a future; all are finished in the same way. An error while
+finishing becomes an error of the answer.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     from ottla.handlers.call import Steps
 
-    Finish: TypeAlias = Callable[[Any], Any]  # of an answer: the finished one, or the steps to it
+    Finish: TypeAlias = Callable[[Any], Any]  # turns an answer into the finished one, or into steps to it
 
 STEPS_AT_ONCE: Final = 200
 
 
 def finish_later(response: Any, finish: Finish) -> Any:
-    """The same kind of answer (at once, in steps, or a future), finished."""
+    """The same kind of answer (immediate, in steps, or a future), finished."""
     if response.__class__ is GeneratorType:
         return finish_steps(response, finish)
     if inspect.iscoroutine(response):
@@ -45,7 +45,7 @@ async def finish_coroutine(response: Coroutine[None, None, Any], finish: Finish)
 
 
 async def complete(response: Any) -> Any:
-    """Bring the steps to an answer to their end, in turns with everybody else."""
+    """Run the steps of an answer to their end, in turns with other work."""
     if response.__class__ is not GeneratorType:
         return response
     while True:
@@ -58,10 +58,10 @@ async def complete(response: Any) -> Any:
 
 
 def finish_future(response: asyncio.Future[Any], finish: Finish) -> asyncio.Future[Any]:
-    """A future that is cancelled with the other, either way: a client that has left waits for nothing."""
+    """A future of the finished answer. Cancelling either future cancels the other, as nobody waits for it any more."""
     loop = response.get_loop()
     finished: asyncio.Future[Any] = loop.create_future()
-    tasks: list[asyncio.Task[Any]] = []  # so that one is not lost before it is done
+    tasks: list[asyncio.Task[Any]] = []  # keeps a reference until the task is done
 
     def settle(done: asyncio.Future[Any], finish: Finish) -> None:
         if finished.done():
@@ -73,7 +73,7 @@ def finish_future(response: asyncio.Future[Any], finish: Finish) -> asyncio.Futu
         if error is None:
             try:
                 answer = finish(done.result())
-            except Exception as failure:  # else the client would wait for ever
+            except Exception as failure:  # otherwise the client would wait forever
                 error = failure
         if error is not None:
             finished.set_exception(error)

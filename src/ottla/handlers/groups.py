@@ -53,7 +53,8 @@ Response = TypeVar("Response")
 LEAVES_TOGETHER = 3  # the first version of LeaveGroup with a list of members
 LEAVES_PER_TURN = 500
 NAMES_PROTOCOL = 5  # the first version of SyncGroup in which the protocol must be named
-GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))  # everything: nobody is refused anything
+# All operations: without an authorizer everything is allowed.
+GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))
 
 
 @handles(JoinGroupRequest)
@@ -148,7 +149,7 @@ def list_groups(parts: Parts, call: Call, request: ListGroupsRequest) -> Steps[L
     groups = []
     for index, machine in list(parts.groups.runtime.machines()):
         found = yield from machine.list(states, kinds)
-        with suppress(BrokerError):  # another broker coordinates them by now
+        with suppress(BrokerError):  # another broker coordinates it now
             yield from parts.groups.runtime.wait_for_commit(index, machine)
             groups += found
     return ListGroupsResponse(error_code=ErrorCode.NONE, groups=groups)
@@ -179,7 +180,7 @@ def ask(
     operation: Callable[[GroupMachine, Token, int], Decision],
     refuse: Callable[[ErrorCode], Response],
 ) -> Answer[Response]:
-    """Ask the group's coordinator. An error becomes the response that `refuse` makes of its code."""
+    """Send it to the group's coordinator. `refuse` makes a response from an error code."""
     try:
         answer: Response | asyncio.Future[Response] = parts.groups.run(group_id, operation)
     except BrokerError as error:

@@ -1,6 +1,6 @@
-"""The leader of a partition, for a client that asked the wrong broker (KIP-951).
+"""The current leader of a partition, for a client that asked the wrong broker (KIP-951).
 
-It saves the client a Metadata request: the answer has the leader as we know it, and its address.
+It saves the client a Metadata request: the answer contains the leader as this broker knows it, and its address.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Hint(NamedTuple):
 
 
 def leader_hint(parts: Parts, call: Call, topic: str, index: int) -> Hint | None:
-    """None if there is no leader, it is this broker, or it has no address at the client's listener."""
+    """None if there is no leader, it is this broker, or it has no address on the client's listener."""
     image = parts.metadata.image
     found = image.topics.get(topic)
     if found is None or not 0 <= index < len(found.partitions):

@@ -4,8 +4,8 @@ DescribeLogDirs v3 an error for the whole answer; v4 the disk's size; v5 cordone
 An offline directory is listed with its error and without partitions. A partition that is being moved is listed in both
 directories, in the new one as a future replica with its lag.
 
-A move goes on after the answer. For a partition that is not hosted here the directory is remembered, and used when the
-partition is created.
+A move continues after the answer. For a partition that is not hosted here the directory is remembered, and used when
+the partition is created.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def describe_log_dirs(parts: Parts, call: Call, request: DescribeLogDirsRe
 def describe(usage: Usage, wanted: set[Key] | None, sizes: Mapping[Key, int]) -> DescribeLogDirsResult:
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     if usage.error is None:
-        # Named partitions are looked up; all partitions are walked over only if all are wanted.
+        # Look up named partitions. Iterate over all of them only if all are wanted.
         keys = usage.sizes.keys() if wanted is None else [key for key in wanted if key in usage.sizes]
         futures = [key for key in usage.futures if wanted is None or key in wanted]
         present = [(key, usage.sizes[key], 0, False) for key in keys]
@@ -99,7 +99,7 @@ async def alter_replica_log_dirs(
 
 
 def move(parts: Parts, topic: str, index: int, path: str) -> ErrorCode:
-    """Start to move a partition. DescribeLogDirs shows the progress."""
+    """Start moving a partition. DescribeLogDirs shows the progress."""
     store = parts.store
     try:
         check_name(topic)

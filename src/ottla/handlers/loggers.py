@@ -1,6 +1,6 @@
 """The broker's loggers as a config resource: read and set their levels at runtime.
 
-Python's loggers, with Kafka's names for levels. A logger without a level has that of its parent.
+Python's loggers, with Kafka's names for levels. A logger without a level inherits that of its parent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT = "root"
-SOURCE = 6  # a broker's logger, in the numbers of the protocol
+SOURCE = 6  # DYNAMIC_BROKER_LOGGER_CONFIG in the protocol
 LEVELS = {
     "DEBUG": logging.DEBUG,
     "ERROR": logging.ERROR,
@@ -50,7 +50,7 @@ def level(name: str) -> str:
 
 
 def alter(changes: Sequence[OptionChange], *, validate_only: bool) -> None:
-    """Set or reset levels: all of them, or none when one is wrong."""
+    """Set or reset levels: all of them, or none if one is invalid."""
     known = names()
     for name, operation, value in changes:
         if operation not in (SET, DELETE):

@@ -1,11 +1,11 @@
-"""Proving by SASL who one is: SaslHandshake (17) and SaslAuthenticate (36). The exchange itself is in `security/login`.
+"""SASL authentication: SaslHandshake (17) and SaslAuthenticate (36). The exchange itself is in `security/login`.
 
-SaslHandshake     0  tokens follow as bare frames, which the gate of the listener takes
+SaslHandshake     0  tokens follow as bare frames, which the listener's `LoginGate` handles
                   1  tokens follow as SaslAuthenticate
-SaslAuthenticate  1  the answer says how long the login holds
+SaslAuthenticate  1  the answer says how long the login is valid
 
-A failure is answered late, as Kafka does, and ends the connection. Where there is nothing to prove, both are out of
-place.
+A failure is answered after a delay, as in Kafka, and closes the connection. On listeners without SASL both requests are
+refused.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def authenticate(
 
 
 def late(peer: Peer, login: Login, answer: Any) -> asyncio.Future[Any]:
-    """The answer, after a while; the connection ends with it."""
+    """Send the answer after a delay, then close the connection."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
     future.add_done_callback(lambda _: loop.call_soon(peer.drain))

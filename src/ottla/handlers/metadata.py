@@ -1,12 +1,12 @@
 """Brokers, topics and leaders: Metadata (3), v0-13, and DescribeTopicPartitions (75), v0.
 
 Metadata v1 controller, racks, internal topics, null for all topics; v2 cluster id; v4 creation only when allowed; v5
-offline replicas; v7 leader epochs; v8 authorised operations; v9 flexible; v10 topic ids; v12 topics asked for by id;
+offline replicas; v7 leader epochs; v8 authorised operations; v9 flexible; v10 topic ids; v12 requests by topic id;
 v13 an error for the whole answer.
 
-This broker's address in the answer is the one that the client dialled, unless `advertised.listeners` names another.
-Other brokers appear with their address at the listener that the client dialled. Brokers without that listener are left
-out, and their partitions have no leader for this client.
+This broker's address in the answer is the one that the client connected to, unless `advertised.listeners` sets another.
+Other brokers appear with their address on the same listener. Brokers without that listener are left out, and their
+partitions have no leader for this client.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     Answer = MetadataResponse | Coroutine[None, None, MetadataResponse]
     from ottla.wire.messages.metadata import MetadataRequestTopic
 
-# Sets of operations as bits. Without an authoriser everybody may do everything that the kind of resource knows.
+# Sets of operations, as bits. Without an authorizer every operation of the resource type is allowed.
 TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 NOT_ASKED = -0x80000000
 TOPICS_PER_TURN = 100
 METADATA = 3  # the key of the API
 LISTENER_ERROR = 6  # the first version that knows LISTENER_NOT_FOUND
-WITH_ID, BY_ID = 10, 12  # the first versions with topic ids, and in which they can be asked for
+WITH_ID, BY_ID = 10, 12  # the first versions with topic ids in the answer, and in the request
 
 
 @handles(MetadataRequest)
@@ -58,7 +58,7 @@ def metadata(parts: Parts, call: Call, request: MetadataRequest) -> MetadataResp
     image, topics = parts.metadata.image, request.topics
     if topics is not None and len(topics) == 1 and not any(topics[0].topic_id):
         known = image.topics.get(topics[0].name or "")
-        if known is not None:  # the usual request of a producer or consumer
+        if known is not None:  # the common request of a producer or consumer
             return respond(parts, call, request, [describe(known, request, View(parts, call))])
     return describe_many(parts, call, request)
 
@@ -74,7 +74,7 @@ def describe_many(parts: Parts, call: Call, request: MetadataRequest) -> Steps[A
             topics.append(answer_absent(name, topic_id, ErrorCode.LEADER_NOT_AVAILABLE))
         return respond(parts, call, request, topics)
     if BY_ID > call.version >= WITH_ID and any(one.name is None or any(one.topic_id) for one in request.topics):
-        code = ErrorCode.INVALID_REQUEST  # the field exists in these versions, but may not be used
+        code = ErrorCode.INVALID_REQUEST  # the field exists in these versions, but must not be used
         for one in request.topics:
             topics.append(answer_absent(one.name or "", one.topic_id, code))
             yield
@@ -123,7 +123,7 @@ async def create_then_respond(
         except BrokerError as error:
             if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:  # created by another request meanwhile
                 continue
-            # What is too much for the client's quota is not there yet, as in Kafka: clients ask again.
+            # Over the client's quota, the topic is reported as missing, as in Kafka, and clients ask again.
             over = error.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
             failed[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if over else error.code
             await asyncio.sleep(0)
@@ -134,7 +134,8 @@ async def create_then_respond(
         if one.name in failed and found.error_code:
             found.error_code = failed[one.name]
         elif found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and one.name in missing:
-            found.error_code = ErrorCode.LEADER_NOT_AVAILABLE  # it was created, and the controller has not told us yet
+            # Created, but the controller has not sent it to this broker yet.
+            found.error_code = ErrorCode.LEADER_NOT_AVAILABLE
         topics.append(found)
         if at % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
             await asyncio.sleep(0)
@@ -163,7 +164,7 @@ def list_brokers(parts: Parts, call: Call) -> list[tuple[int, str, int, str | No
     """(node id, host, port, rack) of every broker that this client can reach."""
     found = []
     known = parts.metadata.image.brokers
-    if not known and parts.membership is not None:  # the controller has not told us yet
+    if not known and parts.membership is not None:  # nothing received from the controller yet
         known = parts.membership.brokers
     for broker in known.values():
         reached = address(parts, call) if broker.id == parts.node_id else broker.endpoints.get(call.listener)
@@ -173,7 +174,7 @@ def list_brokers(parts: Parts, call: Call) -> list[tuple[int, str, int, str | No
 
 
 def address(parts: Parts, call: Call) -> tuple[str, int]:
-    """Where this client reaches this broker."""
+    """The address of this broker for this client."""
     return parts.config.advertised.get(call.listener, call.dialled)
 
 
@@ -202,7 +203,7 @@ def answer_absent(name: str | None, topic_id: bytes, code: ErrorCode) -> Metadat
 
 
 class View:
-    """Leaders as one client sees them: depends on the listener that it dialled and the version of its request."""
+    """Leaders as seen by one client: depends on its listener and the version of its request."""
 
     __slots__ = ("_alive", "_listener", "_node_id", "_offline", "_version", "awaited")
 
@@ -211,7 +212,7 @@ class View:
         self.awaited = parts.membership.awaited if parts.membership is not None else {}
         self._listener = call.listener
         self._node_id = parts.node_id
-        self._offline = parts.replicas.offline()  # replicas here whose logs cannot be used
+        self._offline = parts.replicas.offline()  # replicas here whose logs are offline
         self._version = call.version if call.key == METADATA else LISTENER_ERROR
 
     def leader(self, topic: Topic, state: Partition) -> tuple[int, ErrorCode]:
@@ -227,7 +228,7 @@ class View:
         return state.leader, ErrorCode.NONE
 
     def filter_reachable(self, replicas: tuple[int, ...]) -> list[int]:
-        """Version 0 leaves out replicas that cannot be reached."""
+        """Version 0 leaves out unreachable replicas."""
         return [one for one in replicas if self._version > 0 or self._reaches(one)]
 
     def offline(self, topic: Topic, state: Partition) -> list[int]:
@@ -267,7 +268,7 @@ def describe(topic: Topic, request: MetadataRequest, view: View) -> MetadataResp
 def describe_topic_partitions(
     parts: Parts, call: Call, request: DescribeTopicPartitionsRequest
 ) -> Steps[DescribeTopicPartitionsResponse]:
-    """Topics in order of their names, a page at a time; the cursor says where the next page starts."""
+    """Topics sorted by name, one page at a time; the cursor is the start of the next page."""
     image, cursor = parts.metadata.image, request.cursor
     names = sorted({topic.name for topic in request.topics}) if request.topics else sorted(image.topics)
     if cursor is not None and (cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names)):

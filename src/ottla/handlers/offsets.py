@@ -3,11 +3,11 @@
 ListOffsets v0 answers with segment boundaries, newest first; v1 with one offset and its timestamp; v2 isolation level;
 v4 leader epochs; v6 flexible; v7 the largest timestamp; v8 the earliest local offset; v9 and v11 offsets of tiered
 storage, which Ottla does not have: -1; v10 a timeout for tiered storage.
-OffsetForLeaderEpoch v1 the epoch in the answer; v2 the leader is checked; v3 replica id; v4 flexible.
+OffsetForLeaderEpoch v1 the epoch in the answer; v2 leader epoch is checked; v3 replica id; v4 flexible.
 DeleteRecords v2 flexible.
 
-The leader answers; only the debugging consumer (replica id -2) may ask any replica. A follower sees the end of the log,
-a consumer the high watermark. DeleteRecords waits until the followers have deleted the same records.
+Only the leader answers; the debugging consumer (replica id -2) may ask any replica. A follower gets the log end, a
+consumer the high watermark. DeleteRecords waits until the followers have deleted the same records.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
     from ottla.wire.messages.offsets import ListOffsetsPartition, OffsetForLeaderPartition
     from ottla.wire.messages.topics import DeleteRecordsPartition
 
-    Copy = tuple[Partition, int, DeleteRecordsPartitionResult]  # the start that its followers should reach
+    Copy = tuple[Partition, int, DeleteRecordsPartitionResult]  # the log start that its followers must reach
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
-# The first version that knows a special timestamp.
+# The first version that knows each special timestamp.
 SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 BEGINNINGS = frozenset((EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD))
 READ_COMMITTED = 1
 CONSUMER, DEBUGGING_CONSUMER = -1, -2
 WITH_NOT_AVAILABLE = 5  # the first version of ListOffsets whose clients know OFFSET_NOT_AVAILABLE
-LOOK_S = 0.02  # how often to check whether the followers have deleted, too
-HIGH_WATERMARK = -1  # DeleteRecords: everything that is committed
+LOOK_S = 0.02  # how often to check whether the followers have deleted them
+HIGH_WATERMARK = -1  # DeleteRecords: delete all committed records
 
 
 @handles(ListOffsetsRequest)
@@ -88,7 +88,7 @@ def list_one(
     find = parts.replicas.require_hosted if request.replica_id == DEBUGGING_CONSUMER else parts.replicas.require_led
     while True:
         partition = find(topic, asked.partition_index)
-        if partition is not before:  # deleted and created again meanwhile
+        if partition is not before:  # recreated meanwhile
             known.clear()
         before = partition
         try:
@@ -122,7 +122,7 @@ def limit_of(partition: Partition, request: ListOffsetsRequest) -> int:
 
 
 def check_limit(partition: Partition, limit: int, version: int) -> None:
-    """BrokerError while a new leader may not know all that was committed: the end must not go back."""
+    """BrokerError while a new leader may not know all committed records yet: the reported end must not go back."""
     followers = partition.followers
     if followers is not None and limit < followers.epoch_start:
         unknown = ErrorCode.OFFSET_NOT_AVAILABLE

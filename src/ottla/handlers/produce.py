@@ -4,10 +4,10 @@ v0-1 magic 0 and 1 message sets; v2 append time in the answer; v3 record batches
 answer; v7 zstd; v8 errors of single records; v9 flexible; v10 the current leader in the answer; v12 transactions
 without a separate AddPartitionsToTxn; v13 topics by id.
 
-acks 0: no answer, and any error closes the connection; 1: after the append here; -1: when the in-sync replicas have it,
-or the request's timeout is over. With `flush.messages` the answer also waits for the disk.
+acks 0: no answer, and any error closes the connection; 1: answer after the local append; -1: answer when the in-sync
+replicas have it, or after the request's timeout. With `flush.messages` the answer also waits for the disk.
 
-A batch that takes long to check, because it inflates to a lot, is checked in a thread, and a request with many batches
+A batch that takes long to check, because it decompresses to a lot, is checked in a thread. A request with many batches
 is handled in slices. Until it is done the connection handles nothing else, which keeps the order of its requests.
 """
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ottla.security.authorizer import Authorizer
     from ottla.wire.messages.produce import PartitionProduceData, TopicProduceData
 
-# The first versions with a property; see the list above.
+# The first versions with a feature; see the list above.
 BATCHES, HINTS, ABORTABLE, NEWER_TRANSACTIONS, BY_ID = 3, 10, 11, 12, 13
 ATTRIBUTES = 22  # position of the low byte of a batch's attributes
 TRANSACTIONAL = batch.TRANSACTIONAL
@@ -56,7 +56,7 @@ LATER = frozenset(
         ErrorCode.NOT_COORDINATOR,
     )
 )
-# After any error but these the answer has the log start offset, as after a success.
+# After these errors the answer has no log start offset. After others it has, as after a success.
 OF_PARTITIONS = frozenset(
     (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -74,12 +74,12 @@ OF_PARTITIONS = frozenset(
 ACKS = frozenset((-1, 0, 1))
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 NOTHING = memoryview(b"")
-TURN_S = 0.005  # how long a request may hold the loop, beyond its first batch
-ADMIN_CLIENT = "__admin_client"  # the client id that Kafka's own repair tools use
+TURN_S = 0.005  # how long a request may block the loop, beyond its first batch
+ADMIN_CLIENT = "__admin_client"  # the client id of Kafka's own repair tools
 
 
 def make_shortcut(parts: Parts, version: int, authorizer: Authorizer | None, quotas: Quotas | None) -> Shortcut | None:
-    from ottla.handlers import shortcut  # which goes on here, when a request is not a usual one
+    from ottla.handlers import shortcut  # it continues here if a request does not qualify
 
     return shortcut.make(parts, version, authorizer, quotas)
 
@@ -94,7 +94,7 @@ def produce(
 
 
 class Undecided(Exception):
-    """The coordinator of the batch's transaction is being asked; append again when the future is done."""
+    """The coordinator of the batch's transaction must answer first; append again when the future is done."""
 
     def __init__(self, future: asyncio.Future[None]) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class Undecided(Exception):
 
 
 class Work:
-    """One request while it is handled: its results so far, in the order of its partitions."""
+    """One request in progress: its results so far, in the order of its partitions."""
 
     __slots__ = ("_timed", "call", "now_ms", "parts", "request", "results", "waiting")
 
@@ -118,7 +118,7 @@ class Work:
     def go_on(
         self,
     ) -> ProduceResponse | Steps[ProduceResponse | asyncio.Future[Any] | None] | asyncio.Future[Any] | None:
-        """Append what has no result yet, and answer."""
+        """Append the partitions without a result, and answer."""
         clock = self.parts.clock
         until = clock.monotonic() + TURN_S
         for topic, data in self.remaining():
@@ -141,9 +141,10 @@ class Work:
         return self.parts.replicas.require_led(topic.name, data.index)
 
     def append(self, topic: TopicProduceData, data: PartitionProduceData, accepted: Accepted | None = None) -> None:
-        """Append the batch of one partition. LargeError: it must be checked in a thread, and comes back `accepted`.
+        """Append the batch of one partition.
 
-        Undecided: it belongs to a transaction, and its coordinator is being asked.
+        LargeError: check it in a thread first, then pass the result as `accepted`. Undecided: its transaction's
+        coordinator must answer first.
         """
         version, partition = self.call.version, None
         try:
@@ -164,7 +165,7 @@ class Work:
         self.note(partition, appended.base, appended.last, appended.append_time, appended.start)
 
     def note(self, partition: Partition, base: int, last: int, append_time: int, start: int) -> None:
-        """The next partition has its records."""
+        """Store the result of the next partition, whose records are appended."""
         result = PartitionProduceResponse(
             index=partition.index,
             error_code=0,
@@ -185,18 +186,18 @@ class Work:
             self.waiting.append((waited, result))
 
     def put_off(self) -> Steps[ProduceResponse | asyncio.Future[Any] | None]:
-        """Handle the rest of the request in slices. Copies it, since the frame is only valid until we return."""
+        """Handle the rest of the request in slices. Copies it, because the frame is only valid until this returns."""
         for _, data in self.remaining():
             data.records = memoryview(bytes(data.records or b""))
         return self._finish()
 
     def _finish(self) -> Steps[ProduceResponse | asyncio.Future[Any] | None]:
-        """The rest of a request, in slices. The connection waits, so order is kept."""
+        """Handle the rest of a request in slices. The connection waits, so order is kept."""
         for topic, data in self.remaining():
             yield from self._append_later(topic, data)
             yield None
         answer = self.answer()
-        return self.acknowledge(answer) if self.waiting else answer  # which waits without the request
+        return self.acknowledge(answer) if self.waiting else answer  # it waits without keeping the request
 
     def _append_later(
         self, topic: TopicProduceData, data: PartitionProduceData, accepted: Accepted | None = None
@@ -213,7 +214,7 @@ class Work:
 
     def _append_slowly(self, topic: TopicProduceData, data: PartitionProduceData, large: LargeError) -> Steps[None]:
         partition = self.find(topic, data)
-        if partition.log.config.magic != batch.MAGIC:  # every message has an offset, which only the loop knows
+        if partition.log.config.magic != batch.MAGIC:  # every message has its own offset, which only the loop knows
             self.results.append(answer_error(data.index, large))
             return
         records = data.records or NOTHING
@@ -291,10 +292,10 @@ def refuse_append(index: int, error: BrokerError, partition: Partition | None) -
 def admit(parts: Parts, name: str | None, partition: Partition, records: memoryview, version: int) -> None:
     """BrokerError unless a batch may open a transaction in this partition; Undecided while the coordinator is asked.
 
-    Without this a delayed batch could open a transaction that nobody will end.
+    This keeps a delayed batch from opening a transaction that nobody will end.
     """
     if len(records) < batch.HEADER.size:
-        return  # validation will refuse it
+        return  # validation refuses it later
     head = batch.header(records)
     producer = (head.producer_id, head.producer_epoch)
     if partition.log.producers.in_transaction(*producer):
@@ -309,15 +310,15 @@ def admit(parts: Parts, name: str | None, partition: Partition, records: memoryv
         code = answer
         unknown = adds and head.base_sequence > 0 and not partition.log.producers.knows(head.producer_id)
         if code is ErrorCode.NONE and unknown:
-            code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # an earlier batch is still to come
+            code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # an earlier batch is missing
     else:
         return
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE:
         code = ErrorCode.INVALID_TXN_STATE
     if code is ErrorCode.PRODUCER_FENCED:
-        code = ErrorCode.INVALID_PRODUCER_EPOCH  # aborts the transaction; the other would be fatal for the producer
+        code = ErrorCode.INVALID_PRODUCER_EPOCH  # abortable; the original code would be fatal for the producer
     if code in LATER:
-        code = ErrorCode.NOT_ENOUGH_REPLICAS  # makes a producer send the same batch again
+        code = ErrorCode.NOT_ENOUGH_REPLICAS  # makes the producer retry the same batch
     if code is not ErrorCode.NONE:
         raise BrokerError(code)
 

@@ -1,6 +1,6 @@
 """Client quotas: DescribeClientQuotas (48) and AlterClientQuotas (49). Codes and messages are Kafka's.
 
-They are kept by the metadata store (`ottla.quota.entity`), and every broker of a cluster follows them.
+They are stored in the metadata store (`ottla.quota.entity`), and every broker of a cluster enforces them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 EXACT, DEFAULTS, SPECIFIED = range(3)
 MATCHES = {DEFAULTS: "DEFAULT", SPECIFIED: "SPECIFIED"}
-Wanted = dict[str, str | None]  # names by type of entity; None: any
+Wanted = dict[str, str | None]  # names by entity type; None: any
 
 
 @handles(DescribeClientQuotasRequest)
@@ -69,7 +69,7 @@ def describe(parts: Parts, call: Call, request: DescribeClientQuotasRequest) -> 
 
 
 def entities(image: Image) -> Iterator[tuple[Entity, Mapping[str, str]]]:
-    """All of whom something is kept."""
+    """All entities with stored values."""
     for user, pairs in image.users.items():
         yield Entity(user=user), pairs
     for node, pairs in image.quotas.items():
@@ -105,11 +105,11 @@ def read_filter(components: list[ComponentData]) -> Wanted:
     return wanted
 
 
-NOBODY = "\0"  # an empty name, which is nobody's
+NOBODY = "\0"  # matches nothing; stands for an empty name
 
 
 def matches(names: Mapping[str, str], wanted: Wanted, *, strict: bool) -> bool:
-    """Whether an entity has what is wanted; `strict`: and nothing else."""
+    """Whether an entity has the wanted names; `strict`: and no others."""
     if strict and names.keys() != wanted.keys():
         return False
     return all(kind in names and name in (None, names[kind]) for kind, name in wanted.items())
@@ -117,8 +117,8 @@ def matches(names: Mapping[str, str], wanted: Wanted, *, strict: bool) -> bool:
 
 @handles(AlterClientQuotasRequest)
 async def alter(parts: Parts, call: Call, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
-    """One bad entry does not spoil the others. As in Kafka, of two entries for one entity the first is carried out, and
-    the answer says that there was another."""
+    """An invalid entry does not affect the others. As in Kafka, if two entries are for the same entity, the first is
+    applied and the second gets an error."""
     results: dict[frozenset[tuple[str, str | None]], AlterClientQuotasResponseEntryData] = {}
     for entry in request.entries:
         await parts.metadata.turns.pause()
@@ -150,7 +150,7 @@ async def change(
     if entity.ip:
         await check_host(entity.ip)
     changes = {op.key: None if op.remove else encode_value(entity, op.key, op.value) for op in entry.ops}
-    # What is no quota is not ours to remove: there may be credentials beside it.
+    # Change quotas only: the entity may have credentials, too.
     known = {key: value for key, value in changes.items() if key in entity.keys}
     if known and not validate_only:
         await parts.controller.alter_entity(entity.node, known)

@@ -1,4 +1,4 @@
-"""Helpers of Fetch for one partition: find it, decide what of it to report, convert records for old clients."""
+"""Helpers of Fetch for one partition: find it, decide what to report, convert records for old clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 RACKS, BY_ID = 11, 13  # the first versions of Fetch with racks, and with topic ids
 DEBUGGING_CONSUMER = -2  # a reader that may read above the high watermark
-CONVERTED_SIZE_MAX = 256 << 10  # an old client gets its records in portions, and asks again
+CONVERTED_SIZE_MAX = 256 << 10  # an old client gets its records in portions, and fetches again
 
 
 def choose_finder(parts: Parts, version: int, replica_id: int) -> Callable[[Any, int], Partition]:
@@ -30,11 +30,11 @@ def choose_finder(parts: Parts, version: int, replica_id: int) -> Callable[[Any,
 
 
 def is_up_to_date(session: FetchSession, partition: Partition, one: Watched, data: PartitionData) -> bool:
-    """Whether a follower's partition can be left alone until it reports something new."""
+    """Whether a follower's partition can be skipped until something changes."""
     followers = partition.followers
     if followers is None or session.replica not in followers.isr or data.diverging_epoch.end_offset >= 0:
-        return False  # it may have to join the ISR, or to truncate first
-    return one.offset == partition.log.end  # else the answer was full, or the throttle holds it back
+        return False  # it may have to join the ISR, or truncate first
+    return one.offset == partition.log.end  # otherwise the answer was full, or throttled
 
 
 def refuse(index: int, code: ErrorCode) -> PartitionData:
@@ -44,7 +44,7 @@ def refuse(index: int, code: ErrorCode) -> PartitionData:
 
 
 def has_news(one: Watched, data: PartitionData) -> bool:
-    """Whether an incremental answer must carry this partition."""
+    """Whether an incremental answer must contain this partition."""
     return (
         bool(data.records)
         or one.high != data.high_watermark
@@ -55,8 +55,8 @@ def has_news(one: Watched, data: PartitionData) -> bool:
 
 
 def remember(one: Watched, data: PartitionData) -> None:
-    """Note what the client knows once it has this answer. Without news there is nothing to note."""
-    # After an error the client must hear from us again, whatever the watermark is then.
+    """Note what the client knows after this answer. Without news nothing changes."""
+    # After an error the client must get the next state, whatever the high watermark is.
     one.high = data.high_watermark if data.error_code == 0 else -1
     one.start = data.log_start_offset
 
@@ -71,7 +71,7 @@ def list_aborted(partition: Partition, offset: int, limit: int, found: Slice) ->
 def convert(partition: Partition, offset: int, size_max: int, limit: int, magic: int, *, min_one: bool) -> bytes:
     """The records from offset on in an older format, cut to size_max; with `min_one` the first message is whole.
 
-    At least one batch is read, however large: its single messages, which an old client sees, may fit.
+    At least one batch is read, however large: the single messages that an old client gets may fit.
     """
     from ottla.records.legacy import down_convert
 

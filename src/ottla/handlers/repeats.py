@@ -1,7 +1,7 @@
 """Limits how often one request may ask for the same thing.
 
-Apache Kafka answers each time. We do so a few times only: no client needs more, and a small request could otherwise ask
-for a large thing, such as a group with all its members, sixty thousand times.
+Apache Kafka answers every time. Ottla answers only a few times: no client needs more, and a small request could
+otherwise ask for a large thing, such as a group with all its members, sixty thousand times.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ REPEATS_MAX = 16
 
 
 class Repeats:
-    """What one request has asked for so far."""
+    """Counts what one request has asked for so far."""
 
     def __init__(self) -> None:
         self._seen: set[Hashable] = set()

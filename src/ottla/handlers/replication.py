@@ -5,12 +5,12 @@ grouped by topic, broker epoch; v3 replicas that are being added and removed; v4
 state; v7 whether the controller is KRaft's.
 StopReplica v0-4: stop hosting partitions, and perhaps delete them. v1 broker epoch; v2 flexible; v3 the epoch of each
 partition, and whether it is to be deleted.
-UpdateMetadata v0-8: what clients get to know of the cluster. v1 endpoints; v2 racks; v3 listener names; v4 offline
+UpdateMetadata v0-8: the cluster metadata that clients get. v1 endpoints; v2 racks; v3 listener names; v4 offline
 replicas; v5 broker epoch; v6 flexible; v7 topic ids.
 
-A request of an older controller, or for an earlier broker epoch, is refused as a whole.
+A request from an older controller, or for an earlier broker epoch, is refused as a whole.
 
-Nothing in them is trusted: a name becomes a folder, and the highest partition number the length of a list.
+The content is not trusted: a topic name becomes a folder, and the highest partition number the length of a list.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ if TYPE_CHECKING:
     from ottla.replica.membership import Membership
     from ottla.wire.messages.peers import LeaderAndIsrPartitionState, UpdateMetadataBroker, UpdateMetadataPartitionState
 
-# The first versions with a property; see the list above.
+# The first versions with a feature; see the list above.
 ROLES_BY_ID, ROLES_GROUPED = 5, 2
 STOPS_WITH_EPOCHS = 3
 METADATA_GROUPED = 5
 DELETED = -2  # in place of a leader
 NO_EPOCH = -1
-FULL = 2  # a kind of UpdateMetadata: what it does not name is gone
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # by number: they were the names of listeners once
-UNTOLD_MAX = 100_000  # partitions that are not in the request, below others that are: they never had a leader
+FULL = 2  # type of UpdateMetadata: topics that it does not name are gone
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # by number: they were listener names once
+UNTOLD_MAX = 100_000  # partitions missing in the request below the highest one: they never had a leader
 UNTOLD = image.Partition(0, (), (), image.NO_LEADER, NO_EPOCH)
 
 
 def member(parts: Parts) -> tuple[Membership, Assigned]:
     assert parts.membership is not None
-    assert isinstance(parts.replicas, Assigned), "a member of a cluster hosts what it is assigned"
+    assert isinstance(parts.replicas, Assigned), "a cluster member uses Assigned"
     return parts.membership, parts.replicas
 
 
@@ -220,7 +220,7 @@ async def update_metadata(parts: Parts, call: Call, request: UpdateMetadataReque
         if not is_sound(states, request.live_brokers):
             return UpdateMetadataResponse(error_code=ErrorCode.INVALID_REQUEST)
         configs = await configs_of(parts, [topic.topic_name for topic in states])
-        present = parts.metadata.image  # only now: it may have changed while we waited
+        present = parts.metadata.image  # read it only now: it may have changed during the wait
         put, gone = [], []
         for told in states:
             await parts.metadata.turns.pause()
@@ -246,7 +246,7 @@ async def update_metadata(parts: Parts, call: Call, request: UpdateMetadataReque
 
 
 def is_sound(states: Iterable[UpdateMetadataTopicState], brokers: Iterable[UpdateMetadataBroker]) -> bool:
-    """Whether names, numbers and protocols are valid, and the image does not grow by more than the request has."""
+    """Whether names, numbers and protocols are valid, and the image grows only by what the request contains."""
     untold = 0
     for topic in states:
         indexes = [one.partition_index for one in topic.partition_states]
@@ -261,9 +261,9 @@ def is_sound(states: Iterable[UpdateMetadataTopicState], brokers: Iterable[Updat
 def update_topic(
     before: image.Topic | None, told: UpdateMetadataTopicState, configs: Mapping[str, str]
 ) -> image.Topic | None:
-    """The topic with the partitions of the request; None if it has none left."""
+    """The topic with the partitions of the request; None if it has no partitions left."""
     if before is not None and any(told.topic_id) and any(before.id) and told.topic_id != before.id:
-        before = None  # another topic of the same name
+        before = None  # a different topic of the same name
     partitions = {} if before is None else {one.index: one for one in before.partitions}
     for one in told.partition_states:
         if one.leader == DELETED:
@@ -284,7 +284,7 @@ def read_partition(told: UpdateMetadataPartitionState) -> image.Partition:
 
 
 def read_broker(told: UpdateMetadataBroker, version: int) -> image.Broker:
-    """A broker of the request, which does not have its epoch."""
+    """A broker in the request. The request does not contain its epoch."""
     if version == 0:
         return image.Broker(told.id, {PROTOCOLS[0]: (told.v0_host, told.v0_port)}, None, NO_EPOCH)
     names = {one.listener or PROTOCOLS[one.security_protocol]: one for one in told.endpoints}

@@ -1,22 +1,23 @@
-"""The short way of a usual Produce: from the frame to the answer with no message in between.
+"""The fast path for Produce: from the frame to the answer without decoding messages.
 
-Native code reads the request, prepares the answer up to the offsets (`read`), and says of each batch whether it can be
-stored as it came (`check`). What is left needs the broker's state: find the partition, append, put the offset in.
+Native code parses the request, prepares the answer except for the offsets (`read`), and checks for each batch whether
+it can be stored unchanged (`check`). What is left needs the broker's state: find the partition, append, fill in the
+offset.
 
 Laws:
-- It takes what is usual: versions 5 to 13, acks 1 or -1, no transaction, at most 1024 partitions and SIZE_MAX bytes,
-  and batches that need nothing but their place, in logs that ask for no more. Compressed ones only up to
-  PACKED_SIZE_MAX, so that not much was inflated in vain when one of them turns out to be unusual after all.
-- A request that takes longer than TURN_S goes on in slices, with a copy of its frame. What is to be committed by others
-  is waited for from before the next slice on: this broker may lose the lead meanwhile.
-- From the first partition that is not usual on, the request goes the general way (`produce.Work`); so does the answer
-  if it has to wait, or to tell of an error. What was appended before that keeps its result.
-- Requests that have arrived together on one connection are handled together (`gather`): what they have for a partition
-  is written at once. If that fails, it fails for all that were to be written, and for no other.
-- Nothing is appended twice: an append that failed is an error in the answer, not a reason to try again.
-- Both ways give the same bytes (tests/handlers/test_shortcut.py). Without the native part there is only the general
-  one, and so it is with a fault on purpose in front of the handler, which works on messages. An authorizer and quotas
-  do so, too: before anything is appended `clearance.py` says whether they want to see the request.
+- It takes common requests only: versions 5 to 13, acks 1 or -1, no transaction, at most 1024 partitions and SIZE_MAX
+  bytes, and batches that only need their offset, in logs without special requirements. Compressed batches only up to
+  PACKED_SIZE_MAX, so that little decompression is wasted if one of them does not qualify after all.
+- A request that takes longer than TURN_S continues in slices, with a copy of its frame. Waiting for acks of other
+  replicas starts before the next slice, because this broker may lose leadership meanwhile.
+- From the first partition that does not qualify on, the request takes the general path (`produce.Work`). So does the
+  answer, if it must wait or report an error. What was appended before keeps its result.
+- Requests that arrived together on one connection are handled together (`gather`): their batches for one partition are
+  written at once. If that write fails, it fails for all batches in it, and for no others.
+- Nothing is appended twice: a failed append is an error in the answer, not a reason to try again.
+- Both paths produce the same bytes (tests/handlers/test_shortcut.py). Without the native extension, or with an injected
+  fault, which needs decoded messages, only the general path is used. An authorizer and quotas need them, too: before
+  anything is appended, `clearance.py` decides whether they must see the request.
 """
 
 from __future__ import annotations
@@ -59,22 +60,22 @@ if TYPE_CHECKING:
     from ottla.security.authorizer import Authorizer
     from ottla.wire.messages.produce import PartitionProduceResponse
 
-    Done = tuple[Partition, int, int, int, int]  # as `Work.note` takes it
-    Gathered = tuple[list["Placed"], bytes]  # the batches of a request, and the end of the answer
+    Done = tuple[Partition, int, int, int, int]  # the arguments of `Work.note`
+    Gathered = tuple[list["Placed"], bytes]  # the batches of a request, and the end of its answer
 
 VERSION_MIN = 5  # see native/src/produce.rs
 SIZE_MAX = 2 << 20
 PACKED_SIZE_MAX = 192 << 10
 RESULT = Struct(">qqq").pack  # base offset, append time, log start
 NO_TIME = -1
-ENTRIES_AT_ONCE = 16  # between two looks at the clock
-GATHER_S = 0.001  # how long requests are gathered for one write
-GATHERED_MAX = 64  # batches of one of them
-BATCHES_MAX = 256  # of all but the last; the system takes 1024 pieces in one write, two for each
+ENTRIES_AT_ONCE = 16  # between two checks of the clock
+GATHER_S = 0.001  # how long requests are collected for one write
+GATHERED_MAX = 64  # the most batches of one request
+BATCHES_MAX = 256  # of all requests but the last; the system takes 1024 pieces per write, two for each batch
 
 
 class Continued(NamedTuple):
-    """A request that goes the general way from here on: what its handler returned."""
+    """A request that takes the general path from here on: what its handler returned."""
 
     correlation: int
     response: Any
@@ -90,14 +91,14 @@ class Run:
         self.now_ms = now_ms
         self.frame = frame
         self.entries = entries
-        self.tail = tail  # of the answer
+        self.tail = tail  # the end of the answer
         self.done: list[Done] = []
-        self.refused: PartitionProduceResponse | None = None  # the one behind what is done
-        self.waits = False  # whether the answer waits for others, or for the disk
-        self.begun: tuple[int, Work] | None = None  # on the general way, with its correlation id
+        self.refused: PartitionProduceResponse | None = None  # the partition after the last success, if it failed
+        self.waits = False  # whether the answer waits for other replicas or the disk
+        self.begun: tuple[int, Work] | None = None  # set on the general path, with the correlation id
 
     def note(self, result: Done | PartitionProduceResponse) -> bool:
-        """Note the result of the next batch; False if it was refused."""
+        """Store the result of the next batch; False if it was refused."""
         if not isinstance(result, tuple):
             self.refused = result
             return False
@@ -107,7 +108,7 @@ class Run:
 
 
 class Placed:
-    """A batch that waits to be written with others."""
+    """A batch that waits to be written together with others."""
 
     __slots__ = ("data", "partition", "piece", "result", "sound")
 
@@ -116,12 +117,12 @@ class Placed:
         self.data = data
         self.sound = sound
         self.piece = piece  # of the answer, before the result
-        # Its offset, or why it was refused. None: it is for the general way.
+        # Its offset, or why it was refused. None: it takes the general path.
         self.result: int | PartitionProduceResponse | None = None
 
 
 def make(parts: Parts, version: int, authorizer: Authorizer | None, quotas: Quotas | None) -> Shortcut | None:
-    """With the authorizer and the quotas that are in front of the handler, if any are."""
+    """The shortcut of a version; None if there is none. Respects the authorizer and the quotas, if any."""
     reader = produce_reader()
     if reader is None or version < VERSION_MIN:
         return None
@@ -134,9 +135,9 @@ def make(parts: Parts, version: int, authorizer: Authorizer | None, quotas: Quot
 
 
 class Shortcut:
-    """Of one version. Call it with a connection and a frame of Produce at that version.
+    """The fast path of one version. Call it with a connection and a Produce frame of that version.
 
-    It returns the answer with the length before it; or how it went on; or None: nothing was done.
+    Returns the answer with its length prefix, or `Continued`, or None: nothing was done.
     """
 
     __slots__ = ("_check", "_clearance", "_clock", "_find", "_inflated_max", "_parts", "_read", "_zstd")
@@ -184,7 +185,7 @@ class Shortcut:
     def _append(
         self, entry: ProduceEntry, frame: memoryview, acks: int, now_ms: int
     ) -> Done | PartitionProduceResponse | None:
-        """Append a batch, if it is a usual one: where it is, or why it was refused."""
+        """Append a batch if it qualifies. Returns its place, or why it was refused."""
         topic, index, start, end, _ = entry
         partition = self._find(topic, index)
         terms = None if partition is None else usual_terms(partition, frame, start, end)
@@ -201,7 +202,7 @@ class Shortcut:
         return None if base == RETRY else (partition, base, base + sound[0], NO_TIME, partition.log.start)
 
     def _append_some(self, run: Run) -> bool:
-        """Append the next batches; whether it is over: there are no more, or the next is not a usual one."""
+        """Append the next batches. True if this path is done: no batch is left, or the next one does not qualify."""
         acks, now_ms, frame, first = run.acks, run.now_ms, run.frame, len(run.done)
         for entry in run.entries[first : first + ENTRIES_AT_ONCE]:
             result = self._append(entry, frame, acks, now_ms)
@@ -210,7 +211,7 @@ class Shortcut:
         return len(run.done) == len(run.entries)
 
     def _conclude(self, connection: Peer, run: Run) -> bytes | Continued | None:
-        """The answer, or the general way for the rest."""
+        """The answer, or the rest on the general path."""
         if run.waits or len(run.done) < len(run.entries):
             return self._go_on(connection, run)
         parts: list[bytes] = []
@@ -220,14 +221,14 @@ class Shortcut:
         return b"".join(parts)
 
     def _put_off(self, connection: Peer, run: Run) -> Continued:
-        """Append the rest in slices. The frame is only valid until we return."""
+        """Append the rest in slices. Copies the frame, which is only valid until this returns."""
         run.frame = memoryview(bytes(run.frame))
         if run.waits:
             self._note(connection, run)
         return Continued(parse_header(run.frame)[2], self._finish(connection, run))
 
     def _finish(self, connection: Peer, run: Run) -> Steps[Any]:
-        """The rest of a request. The connection waits, so order is kept."""
+        """Append the rest of a request. The connection waits, so order is kept."""
         while not self._append_some(run):
             if run.waits:
                 self._note(connection, run)
@@ -239,8 +240,8 @@ class Shortcut:
         return (yield from response) if response.__class__ is GeneratorType else response
 
     def gather(self, connection: Peer, frames: Sequence[memoryview]) -> list[bytes | Continued]:
-        """The answers to the first of these frames, if they are usual; what they have for a partition is written at
-        once. None, if there is nothing to gain."""
+        """The answers to the first of these frames, if they qualify. Their batches for one partition are written at
+        once. An empty list if that gains nothing."""
         clock = self._clock
         now_ms, until = clock.now_ms(), clock.monotonic() + GATHER_S
         gathered: list[Gathered] = []
@@ -268,7 +269,7 @@ class Shortcut:
         return [self._answer(connection, frame, now_ms, one) for frame, one in zip(frames, gathered, strict=False)]
 
     def _prepare(self, connection: Peer, frame: memoryview, now_ms: int) -> Gathered | None:
-        """A request, unless there is something unusual about it."""
+        """Prepare a request; None if it does not qualify."""
         found = self._read(frame)
         if found is None:
             return None
@@ -294,7 +295,7 @@ class Shortcut:
         return batches, tail
 
     def _answer(self, connection: Peer, frame: memoryview, now_ms: int, one: Gathered) -> bytes | Continued:
-        """The answer to a request whose batches were written, or have failed, or go the general way."""
+        """The answer to a request whose batches were written, have failed, or take the general path."""
         batches, tail = one
         parts: list[bytes] = []
         for batch in batches:
@@ -306,14 +307,14 @@ class Shortcut:
         return b"".join(parts)
 
     def _fill(self, connection: Peer, frame: memoryview, now_ms: int, batches: Sequence[Placed]) -> Continued:
-        """The general way for what has no result yet."""
+        """Handle the batches without a result on the general path."""
         correlation, work = self._begin(connection, frame, now_ms)
         for (topic, data), batch in zip(pieces(work.request), batches, strict=True):
             base, partition = batch.result, batch.partition
             if base is None:
                 try:
                     work.append(topic, data)
-                except LargeError as error:  # it was not large a moment ago
+                except LargeError as error:  # it did not count as large before
                     work.results.append(answer_error(data.index, error))
             elif isinstance(base, int):
                 work.note(partition, base, base + batch.sound[0], NO_TIME, partition.log.start)
@@ -322,7 +323,7 @@ class Shortcut:
         return Continued(correlation, work.go_on())
 
     def _go_on(self, connection: Peer, run: Run) -> Continued | None:
-        """The general way, behind what is done and the partition that was refused; None if there is neither."""
+        """The general path, after the finished batches and the refused one; None if there is neither."""
         if not run.done and run.refused is None:
             return None
         correlation, work = self._note(connection, run)
@@ -331,7 +332,7 @@ class Shortcut:
         return Continued(correlation, work.go_on())
 
     def _note(self, connection: Peer, run: Run) -> tuple[int, Work]:
-        """Have the general way know, and wait for, what is done."""
+        """Pass the finished batches to the general path, which waits for them if necessary."""
         if run.begun is None:
             run.begun = self._begin(connection, run.frame, run.now_ms)
         work = run.begun[1]
@@ -340,7 +341,7 @@ class Shortcut:
         return run.begun
 
     def _begin(self, connection: Peer, frame: memoryview, now_ms: int) -> tuple[int, Work]:
-        """The correlation id, and the request as the general way has it."""
+        """The correlation id, and the request on the general path."""
         key, version, correlation, client_id, position = parse_header(frame)
         request, _ = codec.decoder(ProduceRequest, version)(frame, position, RECORDS_ELEMENTS_MAX)
         call = Call(key, version, client_id or "", connection.host, connection.listener, connection.dialled, connection)
@@ -350,20 +351,20 @@ class Shortcut:
 
 
 def must_wait(partition: Partition, acks: int) -> bool:
-    """Whether what was appended is to be acknowledged later."""
+    """Whether the append is acknowledged later."""
     log = partition.log
     return (acks == ALL and partition.followers is not None) or log.owed > log.recovery_point
 
 
 def write(partition: Partition, run: Sequence[Placed]) -> None:
-    """Write the batches of several requests for one partition at once, and note their results. One that needs more
-    than that has none, nor do those behind it."""
+    """Write the batches of several requests for one partition at once, and set their results. A batch that needs more
+    than that gets no result, nor do those after it."""
     log = partition.log
     base = log.end
     batches = [(one.data, one.sound) for one in run]
     try:
         count = partition.append_run(batches)
-    except BrokerError as error:  # of all that were to be written
+    except BrokerError as error:  # of all batches in this write
         for one in run[: len(log.fitting(batches))]:
             one.result = refuse_append(partition.index, error, partition)
         return
@@ -373,7 +374,7 @@ def write(partition: Partition, run: Sequence[Placed]) -> None:
 
 
 def usual_terms(partition: Partition, frame: memoryview, start: int, end: int) -> Terms | None:
-    """What the log asks of a batch that lies there in the frame, unless there is something unusual about them."""
+    """The log's requirements for a batch at this place in the frame; None if the batch or the log does not qualify."""
     size, terms = end - start, partition.log.terms
     if terms is None or partition.internal or not HEADER_SIZE <= size <= terms[0]:
         return None

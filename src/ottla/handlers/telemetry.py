@@ -1,7 +1,7 @@
 """Metrics that clients push: GetTelemetrySubscriptions (71), PushTelemetry (72), v0.
 
 ApiVersions lists them only while metrics are wanted (`ottla.client.metrics`): modern clients push as soon as they see
-them.
+these APIs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def get_telemetry_subscriptions(
     parts: Parts, call: Call, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:
     telemetry = parts.telemetry
-    assert telemetry is not None, "not served without"
+    assert telemetry is not None, "the API is not served without telemetry"
     instance_id = request.client_instance_id
     if instance_id == ZERO_UUID:
         instance_id = telemetry.new_id()
@@ -53,7 +53,7 @@ def get_telemetry_subscriptions(
     response.subscription_id, response.push_interval_ms = wants.id, wants.interval_ms
     response.accepted_compression_types = list(CODECS)
     response.telemetry_max_bytes = telemetry.size_max
-    # Kafka asks for deltas since the last push. Totals survive a push that is lost or goes to another broker.
+    # Kafka requests deltas since the last push. Totals survive a push that is lost or sent to another broker.
     response.delta_temporality = False
     response.requested_metrics = list(wants.metrics)
     return response
@@ -62,7 +62,7 @@ def get_telemetry_subscriptions(
 @handles(PushTelemetryRequest)
 def push_telemetry(parts: Parts, call: Call, request: PushTelemetryRequest) -> Steps[PushTelemetryResponse]:
     telemetry = parts.telemetry
-    assert telemetry is not None, "not served without"
+    assert telemetry is not None, "the API is not served without telemetry"
     if request.client_instance_id == ZERO_UUID:
         return PushTelemetryResponse(error_code=ErrorCode.INVALID_REQUEST)
     try:

@@ -1,9 +1,9 @@
 """Delegation tokens: CreateDelegationToken (38), RenewDelegationToken (39), ExpireDelegationToken (40) and
 DescribeDelegationToken (41). Codes and rights are Kafka's.
 
-Only who has proved who it is may ask, and not by a token: a token cannot make a token. Everybody sees, renews and ends
-their own. To make one for another principal needs `CreateTokens` on that user, to see those of others `DescribeTokens`
-on their owner or `Describe` on the token.
+Only an authenticated client may use these, and not one that logged in with a token: a token cannot make a token.
+Everybody may see, renew and expire their own tokens. Making one for another principal needs `CreateTokens` on that
+user. Seeing tokens of others needs `DescribeTokens` on their owner or `Describe` on the token.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ottla.handlers.call import Steps
     from ottla.security.token import Token
 
-RENEWERS_MAX = 1000  # every broker reads and keeps them
+RENEWERS_MAX = 1000  # every broker stores them
 
 
 @handles(CreateDelegationTokenRequest)
@@ -141,7 +141,7 @@ def show(token: Token, password: bytes) -> DescribedDelegationToken:
 
 
 def check_connection(call: Call) -> None:
-    """Refuse those who have proved nothing, and those who came by a token."""
+    """Refuse unauthenticated clients, and clients that logged in with a token."""
     login = None if call.peer is None else call.peer.login
     if (call.principal == ANONYMOUS) if login is None else login.by_token:
         raise BrokerError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)

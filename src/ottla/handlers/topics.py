@@ -1,10 +1,11 @@
 """Topics: CreateTopics (19), DeleteTopics (20), CreatePartitions (37).
 
-CreateTopics v1 validate only; v4 -1 takes the defaults; v5 tells what was made; v7 topic ids.
+CreateTopics v1 validate only; v4 -1 takes the defaults; v5 partitions and configs in the answer; v7 topic ids.
 DeleteTopics v5 messages; v6 by id as well as by name.
 
-One bad topic does not spoil the others: each has its own code. An answer means that the partitions' logs are there. In
-a cluster it means that they have leaders; when that takes longer than the request allows, it is REQUEST_TIMED_OUT.
+An invalid topic does not affect the others: each has its own code. The answer means that the logs of the partitions
+exist. In a cluster it means that they have leaders; if that takes longer than the request's timeout, the code is
+REQUEST_TIMED_OUT.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ if TYPE_CHECKING:
     Described = dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]]
 
 DUPLICATE = BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-DEFAULTS_SINCE = 4  # CreateTopics: the version from which -1 partitions or replicas stand for the broker's defaults
-TELLS_CONFIGS = 5  # CreateTopics: the version from which the answer has the options of a new topic
-TIMEOUT_MS_MAX = 300_000  # nobody waits longer for a controller than that
-DISABLED_SINCE = 3  # DeleteTopics: the version that knows TOPIC_DELETION_DISABLED
+DEFAULTS_SINCE = 4  # CreateTopics: from this version on, -1 partitions or replicas stand for the broker's defaults
+TELLS_CONFIGS = 5  # CreateTopics: from this version on, the answer has the configs of a new topic
+TIMEOUT_MS_MAX = 300_000  # the longest wait for a controller
+DISABLED_SINCE = 3  # DeleteTopics: the first version that knows TOPIC_DELETION_DISABLED
 
 
 @handles(CreateTopicsRequest)
@@ -86,7 +87,7 @@ async def create_topics(parts: Parts, call: Call, request: CreateTopicsRequest) 
 async def charge_creation(
     parts: Parts, call: Call, wishes: list[NewTopic], results: dict[str, Topic | BrokerError]
 ) -> list[NewTopic]:
-    """The wishes that the client's quota allows. Those that cannot be fulfilled anyway do not count."""
+    """The requested topics that the client's quota allows. Invalid ones do not count."""
     mutations = quota_of(parts, call)
     if mutations is None:
         return wishes
@@ -105,7 +106,7 @@ async def charge_creation(
 
 
 def quota_of(parts: Parts, call: Call) -> Mutations | None:
-    """The client's quota of changes; None: it has none."""
+    """The client's controller mutation quota; None if it has none."""
     if parts.quotas is None:
         return None
     return mutations_of(parts.quotas, (call.principal.name, call.client_id), call.key, call.version)
@@ -125,7 +126,7 @@ def read_wish(topic: CreatableTopic) -> NewTopic:
 def answer_creation(
     parts: Parts, call: Call, name: str, result: Topic | BrokerError, described: Described
 ) -> CreatableTopicResult:
-    """What became of one wish; `described` has the options of those before it, which mostly are the same."""
+    """The answer for one topic. `described` caches the configs of the topics before it, which mostly are the same."""
     if isinstance(result, BrokerError):
         return CreatableTopicResult(name=name, error_code=result.code, error_message=text(result))
     overrides = frozenset(result.configs.items())
@@ -190,7 +191,7 @@ async def delete_topics(parts: Parts, call: Call, request: DeleteTopicsRequest) 
 
 
 def charge_deletion(parts: Parts, call: Call, names: list[str], responses: list[DeletableTopicResult]) -> list[str]:
-    """The topics that the client's quota allows to delete."""
+    """The topics that the client's quota allows it to delete."""
     mutations = quota_of(parts, call)
     if mutations is None:
         return names
@@ -220,7 +221,7 @@ def check_enabled(parts: Parts, call: Call) -> None:
 
 
 def find_topic(image: Image, states: list[DeleteTopicState]) -> tuple[str, bytes]:
-    """The name of the topic that is meant, and the id it was asked for by."""
+    """The name of the requested topic, and the id if it was requested by id."""
     name, topic_id = states[0].name, states[0].topic_id
     if name is not None and topic_id != ZERO_UUID:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")

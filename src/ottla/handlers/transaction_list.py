@@ -1,6 +1,6 @@
-"""Looking at transactions: DescribeTransactions (65), ListTransactions (66).
+"""Describes transactions: DescribeTransactions (65), ListTransactions (66).
 
-ListTransactions v1 by duration; v2 by a regular expression. Only what is committed is shown.
+ListTransactions v1 by duration; v2 by a regular expression. Only committed state is shown.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def describe(parts: Parts, name: str, repeats: Repeats) -> Steps[DescribeTransac
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         machine = parts.transactions.peek(name)
         known = machine.transactions.get(name)
-        yield from parts.transactions.wait_for_commit(name, machine)  # also when there is none
+        yield from parts.transactions.wait_for_commit(name, machine)  # even if there is no such transaction
         if known is None or known.state is TransactionState.DEAD:
             raise BrokerError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     except BrokerError as error:
@@ -113,14 +113,14 @@ def list_transactions(parts: Parts, call: Call, request: ListTransactionsRequest
                     transactional_id=name, producer_id=one.producer_id, transaction_state=one.state.title
                 )
             )
-        with suppress(BrokerError):  # another broker coordinates them by now
+        with suppress(BrokerError):  # another broker coordinates it now
             yield from parts.transactions.runtime.wait_for_commit(index, machine)
             response.transaction_states += found
     return response
 
 
 def matches(pattern: Pattern, name: str) -> Steps[bool]:
-    """Whether the pattern matches; in a thread, without the interpreter's lock, if that may take long."""
+    """Whether the pattern matches. If that may take long, it runs in a thread without the GIL."""
     if len(name) <= LONG_SIZE:
         return pattern.matches(name)
     future = aside.run(len(name), partial(pattern.matches, name))
@@ -129,5 +129,5 @@ def matches(pattern: Pattern, name: str) -> Steps[bool]:
 
 
 def lasts(one: Transaction, duration_ms: int, now_ms: int) -> bool:
-    """Whether it began so long ago; Apache Kafka counts those that have ended too."""
+    """Whether it began at least that long ago. As in Apache Kafka, ended transactions count, too."""
     return now_ms - one.started_ms > duration_ms

@@ -1,7 +1,7 @@
 """Producer ids and transactions: InitProducerId (22), AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26),
 WriteTxnMarkers (27), TxnOffsetCommit (28).
 
-`wire/messages/transactions.py` says what each version added. Two things matter here: before a certain version of each
+`wire/messages/transactions.py` lists what each version added. Two things matter here: before a certain version of each
 API a fenced producer gets INVALID_PRODUCER_EPOCH, because PRODUCER_FENCED did not exist; and from EndTxn 5 and
 TxnOffsetCommit 5 on clients use the newer protocol, in which partitions are not added explicitly.
 """
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from ottla.handlers.call import Steps
     from ottla.wire.messages.transactions import AddPartitionsToTxnTopic, WritableTxnMarker
 
-NEWER_END = 5  # EndTxn from here on raises the epoch
-NEWER_COMMIT = 5  # TxnOffsetCommit from here on adds the group to the transaction
-ABORTABLE_COMMIT = 4  # TxnOffsetCommit from here on knows TRANSACTION_ABORTABLE
+NEWER_END = 5  # EndTxn raises the epoch from this version on
+NEWER_COMMIT = 5  # TxnOffsetCommit adds the group to the transaction from this version on
+ABORTABLE_COMMIT = 4  # TxnOffsetCommit knows TRANSACTION_ABORTABLE from this version on
 NO_PRODUCER = (-1, -1)
 
 
@@ -99,7 +99,7 @@ async def init_producer_id(parts: Parts, call: Call, request: InitProducerIdRequ
 async def run_with_id(
     parts: Parts, name: str, operation: Callable[[TransactionMachine, int | None, int, int], Decision]
 ) -> ProducerReply:
-    """Run an operation that may need a fresh producer id, which is fetched only if it does."""
+    """Run an operation that may need a new producer id, which is only allocated if it does."""
 
     async def attempt(fresh: int | None) -> Any:
         return await settle(
@@ -121,7 +121,7 @@ async def settle(answer: Any) -> Any:
 
 
 def translate_code(code: ErrorCode, call: Call, fenced_since: int) -> ErrorCode:
-    """The code that a client of this version knows."""
+    """Translate to a code that a client of this version knows."""
     if code is ErrorCode.PRODUCER_FENCED and call.version < fenced_since:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
@@ -219,7 +219,7 @@ def add(parts: Parts, name: str, producer: tuple[int, int], wanted: Partitions, 
 def verify(
     parts: Parts, name: str, producer: tuple[int, int], topics: Iterable[AddPartitionsToTxnTopic]
 ) -> Steps[dict[tuple[str, int], ErrorCode]]:
-    """Whether each of these partitions is part of the transaction. Waits until the answer is committed."""
+    """Whether each of these partitions is in the transaction. Waits until that is committed."""
     wanted = [(topic.name, index) for topic in topics for index in topic.partitions]
     codes: dict[tuple[str, int], ErrorCode] = {}
     try:
@@ -356,7 +356,7 @@ async def admit(parts: Parts, call: Call, request: TxnOffsetCommitRequest, produ
 
 @handles(WriteTxnMarkersRequest)
 def write_txn_markers(parts: Parts, call: Call, request: WriteTxnMarkersRequest) -> Steps[WriteTxnMarkersResponse]:
-    """Write markers for another broker's coordinator; the answer says which of them are committed."""
+    """Write markers for the coordinator on another broker. The answer has a code for each."""
     markers = []
     uncommitted: list[tuple[WritableTxnMarkerPartitionResult, asyncio.Future[None]]] = []
     for one in request.markers:
@@ -370,7 +370,7 @@ def write_txn_markers(parts: Parts, call: Call, request: WriteTxnMarkersRequest)
 
 
 def code_of(future: asyncio.Future[None]) -> ErrorCode:
-    """What a future of a commit has come to."""
+    """The result of a commit's future."""
     if future.cancelled():
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     error = future.exception()

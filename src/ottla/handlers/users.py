@@ -1,6 +1,6 @@
 """SCRAM credentials of users: DescribeUserScramCredentials (50) and AlterUserScramCredentials (51).
 
-They are kept by the metadata store, whether a listener asks for them now or not. Codes and messages are Kafka's.
+They are stored in the metadata store, whether a listener uses SCRAM or not. Codes and messages are Kafka's.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ async def alter(
 
 
 def mechanism_of(user: str, number: int) -> str:
-    """The mechanism of this number."""
+    """The name of the mechanism with this number."""
     if not user:
         raise BrokerError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     mechanism = NUMBERS.get(number)

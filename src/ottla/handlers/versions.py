@@ -1,4 +1,4 @@
-"""ApiVersions (18), v0-4: the served APIs and versions, from the registry of handlers.
+"""ApiVersions (18), v0-4: the supported APIs and versions, from the registry of handlers.
 
 v1 throttle time; v3 flexible, the client's name and version, features; v4 features whose lowest version is 0.
 A version that is too new is answered as v0 with UNSUPPORTED_VERSION and the list, so that the client can step down.
@@ -18,9 +18,9 @@ from ottla.wire.messages.metadata import (
     SupportedFeatureKey,
 )
 
-# The finalized level of each feature, which newer clients look for.
+# The finalized level of each feature. Newer clients check it.
 FEATURES = {"group.version": 1, "transaction.version": 2}
-ZERO_LEVELS = 4  # the first version whose clients can read a feature with levels from 0 on
+ZERO_LEVELS = 4  # the first version whose clients accept a feature with a minimum level of 0
 NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 

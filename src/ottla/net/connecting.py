@@ -1,4 +1,4 @@
-"""How fast connections may come: from single addresses by quotas, and in all by max.connection.creation.rate."""
+"""Limits the rate of new connections: per address by quotas, and in total by max.connection.creation.rate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 class ConnectionRates:
     def __init__(self, quotas: Quotas, clock: Clock, window: Window, protected: str) -> None:
-        """`protected` is the listener of the other brokers, which no rate of all holds up; empty: there is none."""
+        """`protected`: the inter-broker listener, exempt from the total rate; empty if there is none."""
         self.rate_max: int | None = None
         self._quotas = quotas
         self._clock = clock

@@ -1,25 +1,25 @@
 """One client connection: frames in, answers out in the order of the requests.
 
-The socket is read and written here directly, on readiness events of the loop, because that allows what a stream object
-does not: every connection receives into one shared buffer, so a request that arrived whole is handled where it lies and
-never copied; and regions of log files leave by `sendfile`.
+The socket is read and written directly, on readiness events of the loop. This allows what asyncio streams do not: all
+connections receive into one shared buffer, so a request that arrives whole is handled in place and never copied; and
+regions of log files are sent by `sendfile`.
 
 Laws:
-- A frame is only lent to the handler. The shared buffer is overwritten by the next read of any connection, so whatever
-  a handler wants to keep after it returned it must copy. (Record batches are written to the log before it returns.)
-- Memory follows the bytes that have arrived: a frame that is not whole yet is held in a buffer that grows with them,
-  whatever length it declared. From some megabytes on it is a mapping of the declared length, which the kernel fills
-  with memory as bytes arrive: it never grows, and it belongs to the frame. After a large frame the next read goes
-  straight into a buffer of that size, so that a stream of large frames is not copied either; between frames these
-  buffers belong to all connections (`Receiver`). Of less large ones several are read at once, to be handled together.
-- A request without records is refused for its size as soon as its API is known: the rest of it is never received.
-- Answers leave in request order, through the outbox. A late answer (a Future) holds back the ones behind it, not their
-  handling; only one that is worked out in slices holds back that too.
-- Two bounds stop the reading of a connection until it drains: requests not yet answered, and bytes not yet sent, also
-  those of answers that wait behind a late one.
+- A frame is only lent to the handler. The next read of any connection overwrites the shared buffer, so a handler must
+  copy whatever it keeps after it returns. (Record batches are written to the log before it returns.)
+- Memory follows the bytes that have arrived, not the declared length: an incomplete frame is held in a buffer that
+  grows with its bytes. From `MAPPED_SIZE_MIN` on it is a memory mapping of the declared length, which the kernel fills
+  with pages as bytes arrive; it never grows, and it belongs to this frame alone. After a large frame the next read goes
+  straight into a buffer of that size, so that a stream of large frames is not copied either. Between frames these
+  buffers are shared by all connections (`Receiver`). Several medium-sized frames are read at once and handled together.
+- A request without records that is too large is refused as soon as its API is known: the rest is never received.
+- Answers are sent in request order, through the outbox. While an answer is pending (a Future), the answers after it
+  wait, but their requests are handled. Only a request that is worked out in slices delays that too.
+- Two limits pause reading until the connection drains: the number of unanswered requests, and the bytes not yet sent,
+  which include answers that wait behind a pending one.
 - A connection whose client is over a quota is muted: nothing is read from it for a while.
-- A connection gets a turn, not the loop. Frames that are left when it is over wait for the next one, and a connection
-  whose last turn was long waits before it handles anything: others, who ask for less, go first.
+- A connection handles frames for one turn, then others get the loop. Remaining frames wait for its next turn. After a
+  long turn a connection must first wait in line, so that clients with less work go first.
 """
 
 from __future__ import annotations
@@ -52,28 +52,28 @@ log = logging.getLogger("ottla.net")
 LENGTH = Struct(">i")
 _unpack_length = LENGTH.unpack_from
 KEY = Struct(">h")
-# The largest request without records: 65,536 of the longest names. What is read from it, and what is answered, may be
-# as large again, and nothing that a group says fits into a record when it is larger.
+# The largest request without records: 65,536 of the longest names. The decoded request and its answer may be as large
+# again, and larger group metadata would not fit into a record.
 PLAIN_SIZE_MAX = 16 << 20
-# Frames that may be handled at once: how many, and how large. Larger writes gain little by being one.
+# How many frames are handled together, and their largest size. Larger writes gain little from it.
 GATHERED_MAX = 64
 GATHERED_SIZE_MAX = 128 * 1024
-# One read into a large buffer takes at most this much.
+# The most bytes of one read into a large buffer.
 FILL_SIZE_MAX = 1 << 20
-# From here on a frame is mapped. New pages cost more time than copying does, so smaller ones grow by copying.
+# Frames from this size on are mapped. Below it, growing by copying is faster than faulting in new pages.
 MAPPED_SIZE_MIN = SPARE_SIZE_MAX
 
 
-# Answers whose time to leave is measured at once. A connection that never quite empties its queue counts them early.
+# How many answers may wait for their send time. Beyond that they are counted early, even if the outbox is not empty.
 UNSENT_MAX = 1000
-# A turn longer than this was a long one.
+# A longer turn counts as a long one.
 LONG_TURN_S = TURN_S / 2
 
 
 class Deferred:
-    """An answer that comes later: `encode` turns the finished future into parts to send, or None for no answer.
+    """An answer that is still pending: `encode` turns the finished future into parts to send, or None for no answer.
 
-    `exclusive`: no further request of the connection is handled before it is there.
+    `exclusive`: handle no further request of the connection until this answer is ready.
     """
 
     __slots__ = ("encode", "exclusive", "fault", "future", "parts", "ready", "times")
@@ -89,7 +89,7 @@ class Deferred:
         self.encode = encode
         self.exclusive = exclusive
         self.ready = False
-        self.fault: str | None = None  # why there is none, and no more of this connection
+        self.fault: str | None = None  # why there is no answer: the connection is closed with this reason
         self.parts: list[Part] | None = None
         self.times: Times | None = None
 
@@ -104,13 +104,13 @@ class Limits:
 
     def __init__(self, frame_size_max: int, requests_max: int, unsent_size_max: int) -> None:
         self.frame_size_max = frame_size_max
-        self.unchecked_max = min(frame_size_max, PLAIN_SIZE_MAX)  # any request may be as large
+        self.unchecked_max = min(frame_size_max, PLAIN_SIZE_MAX)  # any request may have this size
         self.requests_max = requests_max
         self.unsent_size_max = unsent_size_max
 
 
 def is_own(data: memoryview) -> bool:
-    """Whether these bytes stay as they are. Most are in a buffer that the next read overwrites."""
+    """Whether these bytes stay valid. Most frames are in a buffer that the next read overwrites."""
     return data.obj.__class__ in (bytes, OwnMapping)
 
 
@@ -181,32 +181,32 @@ class Connection:
         self._limits = limits
         self.listener = listener
         self.principal = principal
-        self.login: Login | None = None  # where the client proves by SASL who it is
+        self.login: Login | None = None  # the SASL login, if the listener requires one
         peer, local = sock.getpeername(), sock.getsockname()
         self.host, self.port = plain(peer[0]), peer[1]
         self.dialled: tuple[str, int] = (plain(local[0]), local[1])
-        self.software = ("unknown", "unknown")  # until the client says it
+        self.software = ("unknown", "unknown")  # until the client sends its name and version
         self.active_at = loop.time()
-        self.arrived = self.begun = 0.0  # when the frame that is handled came, and when its turn began
-        self.unsent: list[Times] = []  # of answers that the socket has not taken yet
+        self.arrived = self.begun = 0.0  # arrival of the current frame, and start of its turn
+        self.unsent: list[Times] = []  # of answers that are not sent yet
         self.closed = False
-        self._closing = False  # no more requests are read; the connection ends when the last answer has left
-        self._held: memoryview | None = None  # where a frame gathers that is not whole yet
-        self._held_size = 0  # how much of it has arrived
-        self._reserved = 0  # what it has taken of the room for all
-        self._starved: Callable[[], None] | None = None  # what goes on when there is room, while it waits for some
-        self._expected = 0  # the size of the last frame, if it was large: the next is likely to be like it
-        self._backlog: memoryview | None = None  # frames, the last perhaps partial, that wait for handling to go on
+        self._closing = False  # no more requests are read; the connection closes after the last answer
+        self._held: memoryview | None = None  # the buffer of an incomplete frame
+        self._held_size = 0  # how many of its bytes have arrived
+        self._reserved = 0  # bytes reserved in `Room`
+        self._starved: Callable[[], None] | None = None  # resumes reading; set while it waits for room
+        self._expected = 0  # the size of the last frame if it was large: the next one is probably as large
+        self._backlog: memoryview | None = None  # frames, the last perhaps partial, not handled yet
         self._queued = False  # whether it waits for a turn
         self._slow = False  # whether its last turn was a long one
-        self._exclusive = False  # whether an answer must be there before the next frame is handled
+        self._exclusive = False  # whether the pending answer must be ready before the next frame is handled
         self._answers: deque[list[Part] | Deferred] = deque()
-        self._waiting_size = 0  # bytes of answers that wait behind a late one
+        self._waiting_size = 0  # bytes of answers that wait behind a pending one
         self._out = Outbox()
         self._reading = True
         self._writing = False
-        self._mute: asyncio.TimerHandle | None = None  # the end of the time in which nothing is read
-        self.muted_by: Any = None  # why
+        self._mute: asyncio.TimerHandle | None = None  # set while nothing is read
+        self.muted_by: Any = None  # the quota that is the cause
         loop.add_reader(self._fd, self._on_readable)
 
     # ------------------------------------------------------------------ in
@@ -220,7 +220,7 @@ class Connection:
                 held = self._held = self._receiver.take_expected(expected)
             if held is None:
                 shared = self._receiver.shared
-                if expected:  # several of them, and no part of another
+                if expected:  # whole frames of that size, and no part of another
                     shared = shared[: len(shared) // expected * expected]
                 size = self._socket.recv_into(shared)
             else:
@@ -250,19 +250,19 @@ class Connection:
         if self._answers or self._writing or len(out) > 1:
             self._flush()
         elif out:
-            self._send()  # the common case: one answer, and nothing in its way
+            self._send()  # the common case: one answer, nothing pending
             if self._closing or not self._reading:
                 self._settle()
 
     def _fill_end(self, held: memoryview) -> int:
-        """Up to where to fill the buffer: the end of the frame, as far as it is known."""
+        """Where to stop filling the buffer: at the end of the frame, if it is known."""
         if self._held_size < 4:
             return self._expected or len(held)
         (length,) = LENGTH.unpack_from(held)
         return min(4 + int(length), len(held), self._held_size + FILL_SIZE_MAX)
 
     def _consume(self, data: memoryview, *, fresh: bool = True) -> None:
-        """Handle the whole frames in data, for one turn; keep the rest. `fresh`: they have not waited for it."""
+        """Handle the complete frames in data for one turn; keep the rest. `fresh`: they did not wait in line."""
         position, size, started = 0, len(data), monotonic()
         self.begun = started
         if fresh:
@@ -290,7 +290,7 @@ class Connection:
                 position, gathered = self._handle_several(gather, data, position)
                 if gathered:
                     continue
-                gather = None  # nothing to gain here
+                gather = None  # nothing to handle together
             answer = self._handle(self, data[position + 4 : end])
             if answer.__class__ is list and not answers:
                 out.add(answer)
@@ -306,7 +306,8 @@ class Connection:
     def _handle_several(
         self, gather: Callable[[Connection, list[memoryview]], list[Answer]], data: memoryview, position: int
     ) -> tuple[int, bool]:
-        """Handle as many of the small frames from there on as can be at once: where to go on, and whether any was."""
+        """Handle as many small frames as possible together, from `position` on. Returns the next position, and whether
+        any was handled."""
         frames, size, at = list[memoryview](), len(data), position
         kind, most = data[at + 4 : at + 8], min(GATHERED_SIZE_MAX, self._limits.unchecked_max)
         while size - at >= 4 and len(frames) < GATHERED_MAX:
@@ -326,7 +327,7 @@ class Connection:
         return position, bool(answers)
 
     def _keep(self, data: memoryview) -> None:
-        """Handle these frames later, and read no more until then."""
+        """Handle these frames later; pause reading until then."""
         if self._reading:
             self._stop_reading()
         self._backlog = data if is_own(data) else memoryview(bytes(data))
@@ -344,7 +345,7 @@ class Connection:
     def _turn(self) -> None:
         self._queued = False
         if self.closed or self._closing or self._backlog is None or self._is_stopped():
-            return  # what stopped it queues it again when it is over
+            return  # whatever stopped it lines it up again
         backlog, self._backlog = self._backlog, None
         try:
             self._consume(backlog, fresh=False)
@@ -354,16 +355,16 @@ class Connection:
         self._flush()
 
     def _check_length(self, length: int, data: memoryview, position: int, size: int) -> None:
-        """Refuse a frame for its size, before its body is read: it begins at `position`, data ends at `size`."""
+        """Refuse a frame that is too large, before its body is read. It starts at `position`; data ends at `size`."""
         if not 0 <= length <= self._limits.frame_size_max:
-            raise Hangup(f"a frame of {length} bytes, allowed are {self._limits.frame_size_max}")
+            raise Hangup(f"a frame of {length} bytes, the limit is {self._limits.frame_size_max}")
         if length > PLAIN_SIZE_MAX and size - position >= 6:
             (key,) = KEY.unpack_from(data, position + 4)
             if not carries_records(key):
-                raise Hangup(f"a request of {length} bytes without records, allowed are {PLAIN_SIZE_MAX}")
+                raise Hangup(f"a request of {length} bytes without records, the limit is {PLAIN_SIZE_MAX}")
 
     def _hold(self, data: memoryview) -> None:
-        """Keep the beginning of a frame. Room is made for as much again as has come, not for what was announced."""
+        """Keep the start of a frame. The buffer is twice what has arrived, whatever length was declared."""
         arrived = len(data)
         room = max(2 * arrived, 4096, min(self._expected, EXPECTED_SIZE_MAX))
         if arrived >= 4:
@@ -380,12 +381,12 @@ class Connection:
             self._reserve(whole)
 
     def _reserve(self, size: int) -> None:
-        """Take room for a frame that has begun, or read nothing before there is some."""
+        """Reserve memory for a frame that has begun. If there is none, pause reading until there is."""
         room = self._receiver.room
         if room is None or self._reserved or self._starved is not None:
             return
         if self.login is not None and self.login.principal is None:
-            return  # frames of strangers are small, and must not keep others waiting
+            return  # frames before the login are small, and must not make others wait
         if room.take(size):
             self._reserved = size
             return
@@ -408,7 +409,7 @@ class Connection:
             self._receiver.room.give(size)
 
     def _gather(self, held: memoryview) -> None:
-        """More bytes came into the held buffer: handle what is whole, or make room for more."""
+        """More bytes arrived in the held buffer: handle complete frames, or enlarge the buffer."""
         arrived, length = self._held_size, 0
         if arrived >= 4:
             (length,) = LENGTH.unpack_from(held)
@@ -416,10 +417,10 @@ class Connection:
         if arrived < 4 + length:
             wasted = len(held) > WASTE_MAX * max(4 + length, 4096)
             if wasted:
-                self._expected = 0  # it is not like the last one
+                self._expected = 0  # this frame is smaller than the last one
             if wasted or arrived == len(held):
                 self._hold(held[:arrived])
-                if length < MAPPED_SIZE_MIN:  # else this is for once
+                if length < MAPPED_SIZE_MIN:  # a mapping is used once
                     self._receiver.give(held)
             if arrived >= 4:
                 self._reserve(4 + length)
@@ -435,7 +436,7 @@ class Connection:
         self._release()
 
     def _line_up_answer(self, answer: list[Part] | Deferred) -> None:
-        """Send it when it is there and those before it have left."""
+        """Send this answer when it is ready and all before it are sent."""
         if not isinstance(answer, Deferred):
             self._waiting_size += size_of(answer)
         else:
@@ -458,7 +459,7 @@ class Connection:
             self._loop.remove_reader(self._fd)
 
     def _resume_reading(self) -> None:
-        """Called when answers have left: take up the frames that waited, then the socket again."""
+        """Called when answers have been sent: first handle the frames that wait, then read from the socket again."""
         if self.closed or self._closing or self._is_stopped():
             return
         if self._backlog is not None:
@@ -468,7 +469,7 @@ class Connection:
             self._loop.add_reader(self._fd, self._on_readable)
 
     def mute(self, seconds: float, cause: Any) -> None:
-        """Read nothing for so long, because of a quota. What was asked before is answered meanwhile."""
+        """Read nothing for this long, because of a quota. Requests received before are still answered."""
         until = self._loop.time() + seconds
         if self.closed or self._closing or (self._mute is not None and self._mute.when() >= until):
             return
@@ -486,7 +487,7 @@ class Connection:
     # ------------------------------------------------------------------ out
 
     def _on_answer(self, answer: Deferred, future: asyncio.Future[Any]) -> None:
-        """A late answer is there: count its bytes, and send it if it is next."""
+        """A pending answer is ready: count its bytes, and send it if it is the next one."""
         if self.closed:
             return
         if answer.exclusive:
@@ -507,7 +508,7 @@ class Connection:
             self._settle()
 
     def _flush(self) -> None:
-        """Move the answers that are ready, in order, to the outgoing queue and send what the socket takes."""
+        """Move finished answers, in order, to the outbox and send as much as the socket takes."""
         if self.closed:
             return
         answers, out = self._answers, self._out
@@ -545,7 +546,7 @@ class Connection:
         self._settle()
 
     def _send(self) -> None:
-        """Send until the socket is full or everything is out."""
+        """Send until the socket is full or everything is sent."""
         try:
             everything = self._out.send(self._socket)
         except OSError:
@@ -569,15 +570,15 @@ class Connection:
 
     @property
     def waiting(self) -> bool:
-        """Whether the peer waits for an answer, and has read all that was sent so far."""
+        """Whether the peer waits for an answer and has read everything sent so far."""
         return bool(self._answers) and not self._out and not self._reserved
 
     def enter(self, handle: Callable[[Connection, memoryview], Answer], limits: Limits) -> None:
-        """The client has proved who it is: from now on its requests go there, and may be as large."""
+        """The client has authenticated: use this handler and these limits from now on."""
         self._handle, self._limits = handle, limits
 
     def drain(self) -> None:
-        """Read no more requests and close once every answer has left."""
+        """Read no more requests; close after the last answer is sent."""
         if self.closed:
             return
         self._closing = True
@@ -586,7 +587,7 @@ class Connection:
         self._settle()
 
     def hang_up(self, reason: str) -> None:
-        """End the connection because of what the peer sent. Answers to earlier requests are sent if possible."""
+        """Close the connection because of what the peer sent. Answers to earlier requests are sent if possible."""
         if self.closed:
             return
         log.warning("closing the connection of %s:%d: %s", self.host, self.port, reason)
@@ -596,7 +597,7 @@ class Connection:
         self.close()
 
     def _end_with(self, error: Exception) -> None:
-        """Handling failed, so where the next frame begins is not known any more: close the connection."""
+        """Handling failed, so the start of the next frame is unknown: close the connection."""
         if not isinstance(error, Hangup):
             log.error("frames could not be handled", exc_info=error)
         self.hang_up(str(error) or type(error).__name__)

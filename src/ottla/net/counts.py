@@ -1,10 +1,10 @@
-"""What is counted of each API: requests, the time they took in each phase, and the errors in their answers.
+"""Counters of each API: requests, the time spent in each phase, and the errors in the answers.
 
-A route of the dispatcher holds one `Counts`, so that counting is a few additions to slots. The time until the socket
-has taken an answer is known to the connection only: it keeps a `Times` for each answer that is on its way.
+Each route of the dispatcher has one `Counts`, so counting is a few additions to slots. Only the connection knows when
+an answer is sent: it keeps a `Times` for each answer that is not sent yet.
 
-Every request is counted. Of an API that was asked for often, one in eight of the answers that are there at once is
-timed, and stands for eight: to time each of them would cost more than a small request may.
+All requests are counted, but not all are timed. Once an API has had `EACH_MAX` requests, one in eight of its immediate
+answers is timed and counts eight times, because timing each one would cost too much for small requests.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ottla.wire.schema import fields
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# Seconds from the arrival of a request to the last byte of its answer.
+# Histogram bounds: seconds from the arrival of a request to the last byte of its answer.
 BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
-EACH_MAX: Final = 1024  # from so many requests on,
-SHARE: Final = 8  # one in so many is timed
+EACH_MAX: Final = 1024  # after this many requests
+SHARE: Final = 8  # only one in this many is timed
 
 
 class Counts:
-    """Of one API at one version."""
+    """The counters of one API at one version."""
 
     __slots__ = ("buckets", "key", "local_s", "queue_s", "remote_s", "requests", "send_s", "untimed", "version")
 
@@ -33,7 +33,7 @@ class Counts:
         self.key = key
         self.version = version
         self.requests = 0
-        self.untimed = 0  # a request is timed when its number has none of these bits
+        self.untimed = 0  # a bit mask: a request is timed if its number has none of these bits
         self.queue_s = 0.0
         self.local_s = 0.0
         self.remote_s = 0.0
@@ -41,7 +41,7 @@ class Counts:
         self.buckets = [0] * (len(BOUNDS) + 1)
 
     def add(self, times: Times, sent: float) -> None:
-        """Count a request whose answer has left."""
+        """Count a request whose answer is sent."""
         _, arrived, begun, answered, remote_s, weight = times
         self.queue_s += weight * (begun - arrived)
         self.local_s += weight * (answered - begun - remote_s)
@@ -52,8 +52,8 @@ class Counts:
             self.untimed = SHARE - 1
 
 
-# Whose answer it is; when the request came, when its turn began, when the answer was there, how long it was waited for
-# meanwhile, and for how many it stands.
+# The counts to add to; when the request arrived, when its turn began and when the answer was ready; how long it waited
+# for others meanwhile; and how many requests it stands for.
 Times = tuple[Counts, float, float, float, float, int]
 
 METADATA = 3
@@ -61,8 +61,8 @@ CODE = "error_code"
 
 
 def fault_finder(response: type, key: int) -> Callable[[Any], bool]:
-    """A function that says whether there is an error in an answer. It is compiled, as codecs are, for it looks at every
-    answer. Of Metadata it looks at topics only: there may be any number of partitions."""
+    """Compile a function that tells whether an answer contains an error. It is compiled, like the codecs, because it
+    checks every answer. In Metadata it checks topics only: the number of partitions is unlimited."""
     lines = ["def find(message):"]
     for path in paths(response, depth_of(key)):
         holder = "message"
@@ -77,7 +77,7 @@ def fault_finder(response: type, key: int) -> Callable[[Any], bool]:
 
 
 def faults(response: Any, key: int) -> Iterator[int]:
-    """The error codes in an answer, without zeros."""
+    """The non-zero error codes in an answer."""
     for path in paths(type(response), depth_of(key)):
         holders = [response]
         for name in path[:-1]:
@@ -86,12 +86,12 @@ def faults(response: Any, key: int) -> Iterator[int]:
 
 
 def depth_of(key: int) -> int:
-    """How many lists deep to look."""
+    """How many levels of lists to search."""
     return 1 if key == METADATA else 2
 
 
 def paths(message: type, depth_max: int) -> Iterator[tuple[str, ...]]:
-    """Where error codes stand: the names of lists, then the code's."""
+    """The paths to error codes: the names of the lists, then that of the code."""
     for field in fields(message):
         if field.name == CODE:
             yield (CODE,)

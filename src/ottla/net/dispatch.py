@@ -1,15 +1,16 @@
 """From a frame to its answer: header, decode, handler, encode.
 
-A route (handler, decoder, encoder of one API at one version) is built on first use and kept. What no handler turned
-into a Kafka error code is turned into one here: a `BrokerError`, or an unexpected exception, which is logged with its
-traceback and answered as UNKNOWN_SERVER_ERROR. Bytes that do not parse, unknown APIs and unsupported versions end the
-connection, as Kafka does; ApiVersions alone is answered at version 0, so that a newer client can step down.
+A route (handler, decoder and encoder of one API at one version) is built on first use and kept. Errors of handlers are
+mapped to Kafka error codes here: a `BrokerError` has its own code; any other exception is logged with its traceback and
+answered with UNKNOWN_SERVER_ERROR. Bytes that do not parse, unknown APIs and unsupported versions close the connection,
+as in Kafka. The exception is ApiVersions: it is answered at version 0, so that a newer client can step down.
 
-A small request is decoded, handled and encoded in one go. A large frame is decoded in slices, a handler that is a
-generator runs in slices, and the answer of what was interrupted, or of a large request, is encoded in slices.
+A small request is decoded, handled and encoded in one go. A large frame is decoded in slices, and a handler that is a
+generator runs in slices. The answer is encoded in slices if the request was large or the handler was interrupted.
 
-A client that leaves gives up its answer, not the work: a request that changes something and has arrived is carried out,
-for a producer without acknowledgements may close its connection as soon as its bytes are sent. Only reading ends.
+When a client disconnects, its answer is dropped but the work is finished: a request that has arrived and changes
+something is carried out, because a producer with acks=0 may close its connection as soon as its bytes are sent. Only
+read requests are dropped.
 """
 
 from __future__ import annotations
@@ -45,24 +46,24 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.dispatch")
 
 API_VERSIONS = 18
-# Requests that change nothing (fetches, lists, descriptions) are dropped when their client is gone.
+# Requests that change nothing (fetches, lists, descriptions). They are dropped when their client disconnects.
 READING = frozenset((1, 2, 3, 9, 10, 15, 16, 18, 23, 29, 32, 35, 41, 46, 48, 50, 60, 61, 65, 66, 69, 74, 75))
-# What waits mostly for ourselves and the disk, and changes as much as it names. Each line is a lane of its own, so that
-# those who work do not wait behind administrators, nor those who commit behind the transactions they are in.
+# Large change requests, which mostly wait for this broker and its disk. Each set has a lane of its own, so that clients
+# do not wait behind administrators, and offset commits do not wait behind the transactions they belong to.
 CHANGING = (
-    frozenset((8, 13, 28, 47)),  # offsets and members of groups
-    frozenset((24, 27)),  # partitions of transactions, and their markers
-    frozenset((19, 20, 21, 30, 31, 33, 34, 37, 38, 39, 40, 42, 43, 44, 45, 49, 51)),  # topics, options and the like
+    frozenset((8, 13, 28, 47)),  # group offsets and members
+    frozenset((24, 27)),  # transaction partitions and markers
+    frozenset((19, 20, 21, 30, 31, 33, 34, 37, 38, 39, 40, 42, 43, 44, 45, 49, 51)),  # topics, configs and the like
 )
-LOGIN = frozenset((17, 36))  # what comes next may be read in another way
-ROUTE = Struct(">I")  # API key and version, as routes are known by
+LOGIN = frozenset((17, 36))  # the frames after these may need another handler
+ROUTE = Struct(">I")  # API key and version: the key of a route
 ANSWER = Struct(">ii")  # length, correlation id
-ANSWER_FLEXIBLE = Struct(">iix")  # the same, and no tagged fields
+ANSWER_FLEXIBLE = Struct(">iix")  # the same, with an empty tagged-field section
 
 
 LARGE_SIZE = 16 * 1024  # a frame up to this size is decoded in one go
-LARGE_CHANGE_SIZE = 4 * 1024  # the same of what changes something: what was read from it is there until it is done
-SMALL_CHANGE_SIZE = 1024  # of smaller ones a connection may have several under way
+LARGE_CHANGE_SIZE = 4 * 1024  # the same for changes: the decoded request stays in memory until the change is done
+SMALL_CHANGE_SIZE = 1024  # a connection may have several smaller ones in progress
 FRAME_SIZE_MAX = 0x7FFFFFFF
 
 
@@ -100,10 +101,11 @@ class Route:
         self.decode: Callable[..., tuple[Any, int]] = codec.decoder(api.request, version)
         self.encode: Callable[[Any], list[Part]] = codec.encoder(api.response, version)
         self.prefix = ANSWER if len(response_header(key, version, 0)) == 4 else ANSWER_FLEXIBLE
-        # Records are views of the frame, which is lent for one turn: then it is decoded in one go, however large.
+        # Records are views of the frame, and the frame is valid for one turn only. So decode it in one go, however
+        # large.
         records = has_records(api.request, version)
         self.large_size = FRAME_SIZE_MAX if records else LARGE_SIZE
-        self.exclusive_size = FRAME_SIZE_MAX  # from here on nothing else of its connection is under way
+        self.exclusive_size = FRAME_SIZE_MAX  # from this size on, the connection handles no other request meanwhile
         self.lane = next((at for at, keys in enumerate(CHANGING, 1) if key in keys), 0)
         if self.lane:
             self.large_size, self.exclusive_size = LARGE_CHANGE_SIZE, SMALL_CHANGE_SIZE
@@ -118,15 +120,15 @@ class Dispatch:
     def __init__(self, parts: Parts, authorizer: Authorizer | None = None) -> None:
         self._parts = parts
         self._authorizer = authorizer
-        self.errors: Counter[tuple[int, int]] = Counter()  # in answers, by API and code
+        self.errors: Counter[tuple[int, int]] = Counter()  # in answers, by API key and error code
         self._routes: dict[int, Route] = {}
         self._throttling: Throttling | None = None
         self._around: dict[int, Callable[[Callable[..., Any]], Callable[..., Any]]] = {}  # see `intercept`
-        self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order in which they began
-        # Of requests with many elements, which may take long. One that changes something goes on in a task, with all
-        # that was read: there the next one begins when it is done.
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order of their start
+        # For large requests, which may take long. In a strict lane (changes) the next request starts when the previous
+        # one is done, because its task keeps the whole decoded request in memory.
         self._lanes = [Lane(), *(Lane(strict=True) for _ in CHANGING)]
-        self._short_lane = Lane()  # of small ones: they ask for much at most, and do not wait behind the others
+        self._short_lane = Lane()  # for small requests with a large answer; they do not wait behind the others
 
     def list_counts(self) -> list[Counts]:
         """The counts of each API and version that was requested."""
@@ -157,7 +159,7 @@ class Dispatch:
             raise unreadable(error) from None
         except Hangup:
             raise
-        except Exception:  # a fault of ours, or no memory left: it ends this connection, and nothing else
+        except Exception:  # a bug, or out of memory: close this connection only
             log.exception("cannot read a request")
             raise Hangup("a request could not be read") from None
         try:
@@ -167,7 +169,7 @@ class Dispatch:
         return self._conclude(route, connection, correlation, len(frame), response)
 
     def _take_shortcut(self, route: Route, connection: Connection, frame: memoryview) -> Answer:
-        """The answer, if this is a request for it; None if nothing was done."""
+        """The answer of the shortcut; None if the request is not one for it. Then nothing was done."""
         try:
             answer = route.shortcut(connection, frame)
         except Exception as error:
@@ -181,7 +183,7 @@ class Dispatch:
         return self._conclude(route, connection, answer.correlation, len(frame), answer.response)
 
     def gather(self, connection: Connection, frames: list[memoryview]) -> list[Answer]:
-        """The answers to the first of these frames, where some can be handled at once; else none."""
+        """The answers to the first of these frames, if some of them can be handled together; else an empty list."""
         route = self._routes.get(ROUTE.unpack_from(frames[0])[0]) if len(frames[0]) >= ROUTE.size else None
         if route is None or route.shortcut is None:
             return []
@@ -201,7 +203,7 @@ class Dispatch:
         return answers
 
     def _count(self, route: Route, connection: Connection) -> None:
-        """Count a request whose answer is there at once."""
+        """Count a request that is answered at once."""
         counts = route.counts
         counts.requests += 1
         if not counts.requests & counts.untimed:
@@ -209,9 +211,9 @@ class Dispatch:
             connection.unsent.append((counts, connection.arrived, connection.begun, monotonic(), 0.0, weight))
 
     def _conclude(self, route: Route, connection: Connection, correlation: int, size: int, response: Any) -> Answer:
-        """The answer that a handler gave to a frame of this size, or how it comes later.
+        """The answer to a frame of this size: what the handler returned, or a Deferred.
 
-        Neither the frame nor the request is held while the answer waits.
+        Neither the frame nor the request is kept in memory while the answer is pending.
         """
         if response.__class__ is route.response:
             parts = self._encode(route, correlation, response)
@@ -226,7 +228,7 @@ class Dispatch:
         return count_when_sent(route, connection, answer)
 
     def _slice(self, route: Route, steps: Steps[list[Part] | None], lane: Lane) -> Answer:
-        """The answer, if it takes no longer than a turn; else it comes later, in slices."""
+        """The answer, if it takes at most one turn; else a Deferred that is worked out in slices."""
         try:
             awaited = None if lane.strict and lane else walk(steps, monotonic() + TURN_S)
         except StopIteration as end:
@@ -244,7 +246,7 @@ class Dispatch:
             request, _ = yield from decode(frame, position, route.elements_max)
         except DecodeError as error:
             raise unreadable(error) from None
-        del frame  # the handler may wait for long
+        del frame  # do not keep it: the handler may wait for long
         try:
             response = route.handler(self._parts, call, request)
         except Exception as error:
@@ -253,13 +255,13 @@ class Dispatch:
         return (yield from self._answer(route, correlation, response, large=True))
 
     def _answer(self, route: Route, correlation: int, response: Any, *, large: bool) -> Steps[list[Part] | None]:
-        """Bring the handler to its end and encode what it returns."""
+        """Run the handler to its end and encode its result."""
         try:
             if response.__class__ is GeneratorType:
                 started = monotonic()
                 response = yield from response
                 large = large or monotonic() - started >= TURN_S / 2
-            if response.__class__ is bytes:  # of a shortcut
+            if response.__class__ is bytes:  # from a shortcut
                 return [response]
             if response is not None and response.__class__ is not route.response:
                 future = self._future(response)
@@ -280,7 +282,7 @@ class Dispatch:
         task = asyncio.get_running_loop().create_task(response)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
-        # A client that leaves gives up its answer, not the work: a change that is half written must be finished.
+        # When a client disconnects, its answer is dropped but the work goes on: a half-written change must be finished.
         return asyncio.shield(task)
 
     def _later(self, route: Route, correlation: int, response: Any, *, exclusive: bool) -> Deferred:
@@ -298,7 +300,7 @@ class Dispatch:
             parts = route.encode(response)
             if route.faulty(response):
                 self._note(route, response)
-        except Exception:  # a handler put something into its answer that the wire has no place for
+        except Exception:  # the handler returned a value that the schema cannot encode
             raise unencodable(route) from None
         if len(parts) > 1:
             return add_prefix(route, correlation, parts)
@@ -323,22 +325,22 @@ class Dispatch:
         """Build the route; None for an ApiVersions request that must step down to version 0."""
         registered = select_apis(self._parts).get(key)
         if registered is None:
-            raise Hangup(f"API {key} is not served")
+            raise Hangup(f"API {key} is not supported")
         low, high = registered.versions
         if not low <= version <= high:
             if key == API_VERSIONS:
                 return None
-            raise Hangup(f"API {key} is served from version {low} to {high}, asked for was {version}")
+            raise Hangup(f"API {key} supports versions {low} to {high}, not {version}")
         route = Route(key, version, self._find_handler(key), for_members=registered.for_members)
         route.shortcut = self._find_shortcut(route)
         self._routes[key << 16 | version] = route
         return route
 
     def _find_handler(self, key: int) -> Callable[..., Any]:
-        """The handler of an API, with what stands in front of it: its gate, and a fault on purpose."""
+        """The handler of an API, wrapped in its ACL gate, its quota check and an injected fault, if it has them."""
         handler = select_apis(self._parts)[key].function
         if self._authorizer is not None:
-            from ottla.handlers.gates.gate import put_behind_gate  # most brokers have none
+            from ottla.handlers.gates.gate import put_behind_gate  # only needed with an authorizer
 
             handler = put_behind_gate(key, handler, self._authorizer)
         if self._throttling is not None and not select_apis(self._parts)[key].for_members:
@@ -347,7 +349,7 @@ class Dispatch:
         return handler if around is None else around(handler)
 
     def _find_shortcut(self, route: Route) -> Any:
-        """The way past messages, unless a fault on purpose wants to see them."""
+        """The shortcut that skips decoding, unless a fault is injected: that needs the decoded message."""
         key = route.counts.key
         make = select_apis(self._parts)[key].shortcut
         if make is None or key in self._around:
@@ -356,7 +358,7 @@ class Dispatch:
         return make(self._parts, route.version, self._authorizer, quotas)
 
     def intercept(self, key: int, around: Callable[[Callable[..., Any]], Callable[..., Any]] | None) -> None:
-        """Put a function around the handler of an API, for faults on purpose; None takes it away again."""
+        """Wrap the handler of an API to inject faults; None removes the wrapper."""
         if around is None:
             self._around.pop(key, None)
         else:
@@ -368,7 +370,7 @@ class Dispatch:
                 route.shortcut = self._find_shortcut(route)
 
     def measure(self, throttling: Throttling | None) -> None:
-        """Quotas have changed: have every request measured by them; None: there are none (any more)."""
+        """Use these quotas from now on; None: no quotas."""
         before, self._throttling = self._throttling, throttling
         for route in self._routes.values():
             if throttling is not before:
@@ -413,7 +415,7 @@ def add_prefix(route: Route, correlation: int, parts: list[Part]) -> list[Part]:
 
 
 def ignore_failure(future: asyncio.Future[Any]) -> None:
-    """Mark a failure as retrieved, also when its client is gone: else asyncio would log it."""
+    """Mark the exception of a future as retrieved. Otherwise asyncio logs it if the client is gone."""
     if not future.cancelled():
         future.exception()
 
@@ -433,7 +435,7 @@ def take_parts(future: asyncio.Future[Any]) -> list[Part] | None:
 
 
 def unreadable(error: DecodeError) -> Hangup:
-    return Hangup(f"a request that cannot be read: {error}")
+    return Hangup(f"cannot parse the request: {error}")
 
 
 def unencodable(route: Route) -> Hangup:
@@ -442,7 +444,7 @@ def unencodable(route: Route) -> Hangup:
 
 
 def failure(route: Route, error: BaseException) -> Any:
-    """The response that reports this error; a response with no place for it ends the connection."""
+    """The response that reports this error. Closes the connection if the response has no error field."""
     if isinstance(error, Hangup):
         raise error
     if isinstance(error, BrokerError):

@@ -1,7 +1,7 @@
-"""The entrances of a broker's listeners, built from its options and kept up to date: `Doors`.
+"""Builds the entrances of a broker's listeners from its options and keeps their certificates up to date: `Doors`.
 
-Certificates are looked at every few seconds, and read again when a file or an option has changed. What cannot be read
-is said once, and the former certificate stays.
+Certificates are checked every few seconds, and reloaded when a file or an option has changed. If one cannot be read,
+this is logged once and the previous certificate stays in use.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.net")
 
-LOOK_S: Final = 5.0  # between two looks at the files
+LOOK_S: Final = 5.0  # how often the files are checked
 
 
 class Doors:
@@ -44,7 +44,7 @@ class Doors:
         self._random_bytes = random_bytes
         self._steps = Steps("ottla.net")
         self._changed = asyncio.Event()
-        # Read now, so that what is missing stops the broker before it has begun.
+        # Read now, so that a missing file stops the broker before it starts.
         self._certificates = {one.name: Certificates(one) for one in config.opened if one.encrypted}
         self._keys = {one.name: keys_of(one) for one in config.opened if wants_keys(one)}
         self._read_at = dict.fromkeys(self._keys, float("-inf"))
@@ -76,12 +76,12 @@ class Doors:
         return mechanisms(listener, users, tokens, keys, self._clock.now_ms, self._random_bytes)
 
     def limits(self, listener: Listener, limits: Limits) -> Limits:
-        """Of those who have not proved yet who they are."""
+        """The limits before the login."""
         size_max = min(limits.frame_size_max, listener.security.sasl_server_max_receive_size)
         return Limits(size_max, limits.requests_max, limits.unsent_size_max) if listener.authenticated else limits
 
     async def watch(self, config: Callable[[], BrokerConfig]) -> None:
-        """Follow the files of certificates, and the options that name them."""
+        """Follow changes of the certificate files and of the options that name them."""
         while True:
             await self._read_keys()
             with suppress(TimeoutError):
@@ -90,7 +90,7 @@ class Doors:
             await self.renew(config())
 
     async def _read_keys(self) -> None:
-        """Those whose time has come. After a failure they are tried again at the next look."""
+        """Read the OAUTHBEARER keys that are due. After a failure they are tried again at the next check."""
         for listener in self._config.opened:
             keys, now = self._keys.get(listener.name), self._clock.monotonic()
             period_s = listener.security.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1000
@@ -100,7 +100,7 @@ class Doors:
                     self._read_at[listener.name] = now
 
     def look(self) -> None:
-        """Options have changed: look now."""
+        """Options have changed: check now."""
         self._changed.set()
 
     async def renew(self, config: BrokerConfig) -> None:
@@ -110,7 +110,7 @@ class Doors:
                 continue
             with self._steps.attempt("reading certificates", certificates):
                 if await asyncio.to_thread(certificates.renew, listener.security):
-                    log.info("the certificates of %s were read again", listener.name)
+                    log.info("reloaded the certificates of %s", listener.name)
 
     async def close(self) -> None:
         await self.handshakes.close()
@@ -124,6 +124,6 @@ def keys_of(listener: Listener) -> Keys:
     address = listener.security.sasl_oauthbearer_jwks_endpoint_url
     assert address is not None, "the options were checked"
     keys = Keys(address)
-    if keys.is_local:  # one that is elsewhere may be away for the moment
+    if keys.is_local:  # a remote one may be unreachable for the moment
         keys.read()
     return keys

@@ -1,8 +1,8 @@
-"""A connection through TLS. It begins after the handshake; frames and answers are handled as on any other.
+"""A connection over TLS. It begins after the handshake; frames and answers are handled as on any other connection.
 
-There is no `sendfile` through TLS: regions of files are read and encrypted in pieces, each when the one before has
-left, and after some of them others get the loop. Bytes may have come that the socket knows nothing of any more: then
-the connection reads on by itself, one turn at a time.
+`sendfile` cannot encrypt: regions of files are read and encrypted in pieces, each after the previous one is sent, and
+after `TURN_SIZE` bytes other connections get the loop. Bytes may already be in the TLS buffer when the socket has none:
+then the connection schedules its own reads, one turn at a time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from ottla.security.stream import Stream
 
 PIECE_SIZE = 128 * 1024  # encrypted at once
-TURN_SIZE = 1 << 20  # encrypted before others get the loop
+TURN_SIZE = 1 << 20  # encrypted before others get a turn
 
 
 class EncryptedSocket:
-    """What a connection needs of a socket."""
+    """The socket methods that a connection needs, over TLS."""
 
     __slots__ = ("_socket", "_stream")
 
@@ -59,7 +59,7 @@ class EncryptedOutbox(Outbox):
         super().__init__()
         self._stream = stream
         self._cipher = memoryview(b"")  # encrypted and not yet sent
-        self._encrypting = 0  # bytes that it was before
+        self._encrypting = 0  # size of that before encryption
 
     def __len__(self) -> int:
         return len(self._parts) + (1 if self._cipher else 0)
@@ -69,7 +69,7 @@ class EncryptedOutbox(Outbox):
         self._cipher = memoryview(b"")
 
     def send(self, sock: socket) -> bool:
-        """Send until the socket is full, or others are to have a turn (False), or everything is out (True)."""
+        """Send until the socket is full or the turn is over (False), or everything is sent (True)."""
         left = TURN_SIZE
         try:
             while True:
@@ -102,7 +102,7 @@ class EncryptedOutbox(Outbox):
         return size
 
     def _take(self, size_max: int) -> bytes | memoryview:
-        """The first bytes that are to leave."""
+        """The next bytes to send."""
         first = self._parts.popleft()
         if first.__class__ in BUFFERS:
             if len(first) > size_max:
@@ -115,7 +115,7 @@ class EncryptedOutbox(Outbox):
         size = min(first.size, size_max)
         data = os.pread(first.fd, size, first.position)
         if len(data) < size:
-            raise OSError("the log file ended before its region")
+            raise OSError("the log file is shorter than the region to send")
         return data
 
 
@@ -126,7 +126,7 @@ class EncryptedConnection(Connection):
         self._stream = stream
         super().__init__(EncryptedSocket(sock, stream), **rest)  # type: ignore[arg-type]
         self._out = EncryptedOutbox(stream)
-        self._loop.call_soon(self._read_on)  # the first request may have come along with the handshake
+        self._loop.call_soon(self._read_on)  # the first request may have arrived with the handshake
 
     def _on_readable(self) -> None:
         super()._on_readable()

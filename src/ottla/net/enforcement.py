@@ -1,6 +1,6 @@
-"""Quotas on a running broker: has requests and connections measured by those that there are.
+"""Applies quotas on a running broker: measures requests and connections if there are quotas for them.
 
-Without any, neither the dispatcher nor the listeners know of this.
+Without quotas, neither the dispatcher nor the listeners use this module.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Enforcement:
         mutations = Window(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000)
         self.quotas = Quotas(window, mutations)
         protected = config.inter_broker.name if len(config.opened) > 1 else ""
-        own = protected if config.inter_broker_listener_name is not None else ""  # else clients use it, too
+        own = protected if config.inter_broker_listener_name is not None else ""  # otherwise clients share it
         self._throttling = Throttling(self.quotas, clock, brokers_only=own)
         self._rates = ConnectionRates(self.quotas, clock, window, protected)
         self._admission = admission
@@ -44,7 +44,7 @@ class Enforcement:
         self._resolving: asyncio.Task[None] | None = None
 
     def follow(self, dispatch: Dispatch, users: Stored, others: Stored) -> None:
-        """Enforce what is stored now of these, from now on."""
+        """Apply the stored quotas of these entities from now on."""
         limits = self.quotas.limits
         if not limits.change(users, others):
             return
@@ -57,7 +57,7 @@ class Enforcement:
         self._set_rates()
 
     def limit_connections(self, rate_max: int) -> None:
-        """So many a second may come in all."""
+        """Limit the rate of new connections per second, over all addresses."""
         self._rates.rate_max = rate_max if rate_max < INT_MAX else None
         self._set_rates()
 
@@ -72,13 +72,13 @@ class Enforcement:
 
 
 async def resolve(limits: Limits) -> None:
-    """Find the addresses of hosts that quotas name. Until then those that were known hold."""
+    """Resolve the host names that quotas use. Until then the addresses found before stay in use."""
     resolved: dict[str, str] = {}
     for host in list(limits.hosts):
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, None)
         except (OSError, UnicodeError) as error:
-            log.warning("the quota of a host holds for nobody: %s", error, extra={"host": host})
+            log.warning("cannot resolve the host of a quota, it is not enforced: %s", error, extra={"host": host})
             continue
         for *_, address in found:
             resolved[find_address(str(address[0])) or host] = host

@@ -1,4 +1,4 @@
-"""How clients come in where a listener is not plain: first TLS, then a login, as its protocol has it."""
+"""How a client enters a listener that is not PLAINTEXT: first TLS, then SASL, as the listener's protocol requires."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 
 class Entrance:
-    """Of one listener. Without certificates there is no TLS, without a gate no login."""
+    """The entrance of one listener. No certificates: no TLS. No gate: no login."""
 
     def __init__(
         self, handshakes: Handshakes, *, certificates: Certificates | None, gate: LoginGate | None, delay_s: float
     ) -> None:
         self.certificates = certificates
         self.gate = gate
-        self.delay_s = delay_s  # from a failure to the end of the connection: who tries often does so slowly
+        self.delay_s = delay_s  # how long a failed connection stays open, to slow down repeated attempts
         self._handshakes = handshakes
 
     def begin(self, sock: socket, join: Callable[[Make], None], turn_away: Callable[[str], None]) -> None:
-        """Call `join` with how to make the connection when the client may have one, else `turn_away`."""
+        """Call `join` with the factory of the connection once the client is admitted, else `turn_away`."""
         if self.certificates is None:
             join(partial(Connection, sock))
             return
@@ -50,7 +50,7 @@ class Entrance:
             join(partial(EncryptedConnection, sock, stream, principal=principal))
 
         self._handshakes.begin(
-            sock, self.certificates.context, greet, lambda reason: turn_away(f"no TLS with it: {reason}")
+            sock, self.certificates.context, greet, lambda reason: turn_away(f"TLS handshake failed: {reason}")
         )
 
     def _principal(self, stream: Stream) -> Principal:

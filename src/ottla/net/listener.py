@@ -1,7 +1,7 @@
-"""Listening sockets and the connections they accepted: admission, idle and drain.
+"""Listening sockets and their connections: admission, idle connections and draining.
 
-A connection over `max.connections` or `max.connections.per.ip` is closed at once, as Kafka does, with one line in the
-log. The sweep closes connections that neither read nor wrote nor wait for an answer for `connections.max.idle.ms`.
+A connection over `max.connections` or `max.connections.per.ip` is closed at once, as in Kafka, and logged. A periodic
+sweep closes connections that are idle for `connections.max.idle.ms`: no bytes read or written, no answer pending.
 """
 
 from __future__ import annotations
@@ -26,30 +26,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.net")
 
-# After an accept that failed, mostly for want of file descriptors, the listener rests this long instead of spinning.
+# After a failed accept, mostly for lack of file descriptors, the listener pauses this long instead of spinning.
 ACCEPT_REST_S = 0.5
-# The kernel may hold this many connections per readiness event before others get a turn.
-ACCEPTS_PER_EVENT_MAX = 4  # then others get a turn: a crowd at the door keeps nobody waiting who is in
-# Connections that came too fast and are closed later; more are closed at once.
+ACCEPTS_PER_EVENT_MAX = 4  # per readiness event; then open connections get the loop
+# The most connections that are held for exceeding a rate. More are closed at once.
 HELD_MAX = 1000
 
 
 class Rates(Protocol):
-    """How fast connections may come."""
+    """The rate limits for new connections."""
 
     def hold(self, address: str) -> float:
-        """For how many seconds to hold a connection from this address before it is closed; 0: it is welcome."""
+        """How many seconds to hold a connection from this address before closing it; 0: accept it."""
         ...
 
     def rest(self, listener: str) -> float:
-        """One was accepted: for how many seconds to accept no other."""
+        """Count an accepted connection. Returns for how many seconds to accept no other."""
         ...
 
 
 class Admission:
-    """How many connections may be open, in all and from one address; shared by the listeners of a broker."""
+    """The limits on open connections, in total and per address; shared by all listeners of a broker."""
 
-    rates: Rates | None = None  # None: any
+    rates: Rates | None = None  # None: no rate limit
 
     def __init__(self) -> None:
         self._by_address: Counter[str] = Counter()
@@ -57,7 +56,7 @@ class Admission:
         self.limit(0, 0, {})
 
     def limit(self, total_max: int, per_address_max: int, overrides: Mapping[str, int]) -> None:
-        """Set the limits; connections that are open stay."""
+        """Set the limits; open connections are not closed."""
         self._total_max = total_max
         self._per_address_max = per_address_max
         self._overrides = overrides
@@ -81,7 +80,7 @@ class Admission:
 
 
 class Listener:
-    """One named address that clients dial."""
+    """One named address that clients connect to."""
 
     def __init__(
         self,
@@ -99,11 +98,12 @@ class Listener:
         entrance: Entrance | None = None,
     ) -> None:
         self.name = name
-        self._entrance = entrance  # None: anybody may come in, as it is
-        self._entering = 0  # connections that are on the way in
-        self.connections: dict[Connection, None] = {}  # in the order in which they came
+        self._entrance = entrance  # None: no TLS and no login
+        self._entering = 0  # connections in the TLS handshake
+        self.connections: dict[Connection, None] = {}  # in the order of arrival
         self.accepted = self.refused = 0
-        self._held: dict[socket.socket, asyncio.TimerHandle] = {}  # connections that came too fast
+        # Connections over the rate of their address, to be closed later.
+        self._held: dict[socket.socket, asyncio.TimerHandle] = {}
         self._empty = asyncio.Event()
         self._handle = handle
         self._admission = admission
@@ -119,8 +119,8 @@ class Listener:
         self._steps = Steps("ottla.net")
 
     def open(self) -> None:
-        """Start to accept, first the connections that came since the address was bound."""
-        assert self._socket is not None, "a listener that was closed stays closed"
+        """Start accepting, beginning with connections that arrived since the address was bound."""
+        assert self._socket is not None, "a closed listener cannot be opened again"
         self._loop.add_reader(self._socket.fileno(), self._accept)
         self._schedule_sweep()
 
@@ -138,7 +138,7 @@ class Listener:
                 return
 
     def _accept_one(self, listening: socket.socket) -> bool:
-        """False when nobody is waiting."""
+        """False if no connection is waiting."""
         try:
             sock, peer = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -159,7 +159,8 @@ class Listener:
         return rest_s <= 0
 
     def _hold(self, sock: socket.socket, seconds: float) -> None:
-        """Its address dials too often: it is closed after a while, as in Kafka, so that it does not dial at once."""
+        """This address connects too often: close the connection after a delay, as Kafka does, to delay its next
+        attempt."""
         self.refused += 1
         if len(self._held) >= HELD_MAX:
             sock.close()
@@ -180,7 +181,7 @@ class Listener:
         else:
             refusal = self._admission.admit(address)
         if refusal:
-            log.warning("refusing the connection of %s: %s", address, refusal)
+            log.warning("refusing the connection from %s: %s", address, refusal)
             self.refused += 1
             sock.close()
             return
@@ -194,7 +195,7 @@ class Listener:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_size)
         except BaseException as error:
             self._give_up(sock, address)
-            if isinstance(error, OSError):  # the peer was gone before we looked
+            if isinstance(error, OSError):  # the peer has disconnected already
                 return
             raise
         if self._entrance is None:
@@ -215,7 +216,7 @@ class Listener:
             return
         if self._entrance.gate is not None:
             self._entrance.gate.receive(connection)
-        if self._socket is None:  # the broker has begun to stop meanwhile
+        if self._socket is None:  # the broker began to stop meanwhile
             connection.close()
 
     def _turn_away(self, sock: socket.socket, address: str, reason: str) -> None:
@@ -236,7 +237,7 @@ class Listener:
             )
         except BaseException as error:
             self._give_up(sock, address)
-            if isinstance(error, OSError):  # the peer was gone before we looked
+            if isinstance(error, OSError):  # the peer has disconnected already
                 return None
             raise
         self.accepted += 1
@@ -261,10 +262,10 @@ class Listener:
             self._sweeper = self._loop.call_later(max(self._idle_s_max / 10, 0.05), self._sweep)
 
     def _sweep(self) -> None:
-        self._schedule_sweep()  # first: whatever happens here, there is a next time
+        self._schedule_sweep()  # first, so that the next sweep is scheduled even if this one fails
         oldest = self._loop.time() - self._idle_s_max
         for connection in [c for c in self.connections if c.active_at < oldest]:
-            # A reader that takes nothing keeps its answer unsent; it is as idle as one that asks nothing.
+            # A client that reads nothing keeps its answer unsent. That counts as idle, too.
             if not connection.waiting:
                 log.info("closing the idle connection of %s:%d", connection.host, connection.port)
                 with self._steps.attempt("closing an idle connection", connection):
@@ -281,7 +282,7 @@ class Listener:
             self._let_go(sock)
 
     async def drain(self, timeout_s: float) -> None:
-        """Let every connection finish what it asked for; after the timeout close the rest."""
+        """Let every connection finish its pending requests; close the rest after the timeout."""
         for connection in list(self.connections):
             connection.drain()
         if self.connections:
@@ -292,7 +293,7 @@ class Listener:
 
 
 def bind(host: str, port: int, backlog: int) -> socket.socket:
-    """A listening socket on host (empty: every address, IPv6 and IPv4 together where the machine has both)."""
+    """A listening socket on host. An empty host means all addresses, IPv6 and IPv4 where the machine has both."""
     family = socket.AF_INET6 if host == "" and socket.has_dualstack_ipv6() else socket.AF_INET
     address = host
     if host:

@@ -1,7 +1,7 @@
-"""In front of a SASL listener's requests: until a client has proved who it is, only the calls that it needs for that.
+"""Guards a SASL listener: until a client is authenticated, only the requests needed for the login are allowed.
 
-Frames are small until then, and there is an end to the time. Afterwards the connection is like any other: its frames
-go straight to the dispatcher, unless its login has to be renewed some day.
+Until then frames must be small, and there is a time limit. Afterwards the connection is like any other: its frames
+go straight to the dispatcher, unless the login must be renewed later (connections.max.reauth.ms).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ log = logging.getLogger("ottla.net")
 
 KEY = Struct(">h")
 SIZE = Struct(">i")
-LOGIN_S = 30.0  # from the connection to the end of the login
+LOGIN_S = 30.0  # time limit of the login, from the start of the connection
 
 
 class LoginGate:
-    """Of one listener."""
+    """The gate of one listener."""
 
     def __init__(
         self,
@@ -39,12 +39,12 @@ class LoginGate:
         make_login: Callable[[Callable[[Login], None]], Login],
     ) -> None:
         self._dispatch = dispatch
-        self._limits = limits  # of those who are in
+        self._limits = limits  # of authenticated clients
         self._make_login = make_login
-        self._timers: dict[Connection, asyncio.TimerHandle] = {}  # of those who are not in yet
+        self._timers: dict[Connection, asyncio.TimerHandle] = {}  # of clients that are not authenticated yet
 
     def receive(self, connection: Connection) -> None:
-        """A client has come."""
+        """Start the login of a new connection."""
 
         def enter(login: Login) -> None:
             assert login.principal is not None
@@ -57,13 +57,13 @@ class LoginGate:
         self._timers[connection] = loop.call_later(LOGIN_S, self._give_up, connection)
 
     def forget(self, connection: Connection) -> None:
-        """It is in, or gone."""
+        """Stop the timer: the client is authenticated or gone."""
         timer = self._timers.pop(connection, None)
         if timer is not None:
             timer.cancel()
 
     def _give_up(self, connection: Connection) -> None:
-        connection.hang_up(f"it has not proved who it is within {LOGIN_S:g} s")
+        connection.hang_up(f"it did not authenticate within {LOGIN_S:g} s")
 
     def __call__(self, connection: Connection, frame: memoryview) -> Answer:
         login = connection.login
@@ -74,11 +74,14 @@ class LoginGate:
             raise Hangup("a frame without a header")
         (key,) = KEY.unpack_from(frame)
         if not login.allows(key):
-            raise Hangup(f"API {key} before the login is over" if login.principal is None else "its login has expired")
+            raise Hangup(
+                f"API {key} before the end of the login" if login.principal is None else "its login has expired"
+            )
         return self._dispatch(connection, frame)
 
     def _respond_bare(self, connection: Connection, login: Login, token: bytes) -> Answer:
-        """A token in a frame of its own, answered in one. A failure has no place there: the connection is closed."""
+        """Answer a SASL token in a frame without a header. Such a frame cannot report a failure: the connection is
+        closed."""
         try:
             said, _ = login.respond(token)
         except LoginError as error:

@@ -1,7 +1,7 @@
-"""What is on its way to a client: bytes, and regions of log files, in order.
+"""The send queue of a connection: bytes and regions of log files, in order.
 
-A large region leaves by `sendfile`, from the page cache to the socket without passing through here. A small one is read
-and sent together with the bytes around it, because a system call of its own would cost more than the copy.
+A large region is sent by `sendfile`, from the page cache to the socket without a copy. A small one is read and sent
+together with the bytes around it, because the copy costs less than another system call.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from socket import socket
 
-# A plain number: the flag's own type does its arithmetic in Python. macOS has no such flag and does without.
+# An int, because arithmetic on the flag's enum type runs in Python code. macOS does not have this flag.
 MORE = int(getattr(sockets, "MSG_MORE", 0))
-# A region up to this size is cheaper to copy into the answer (one pread) than to send by a system call of its own.
+# Up to this size, copying a region into the answer (one pread) is cheaper than a system call of its own.
 COPY_SIZE_MAX = 16 * 1024
-# How many buffers one sendmsg may gather; far below the kernel's limit of 1024.
+# The most buffers of one sendmsg; far below the kernel's limit of 1024.
 GATHER_MAX = 64
 
 
 class Region(Protocol):
-    """A stretch of a file that is sent without being read: `size` bytes at `position` of `fd`."""
+    """A region of a file that is sent without reading it into memory: `size` bytes at `position` of `fd`."""
 
     @property
     def size(self) -> int: ...
@@ -38,7 +38,7 @@ class Region(Protocol):
     def read(self) -> bytes: ...
 
 
-Part = Any  # bytes, memoryview or Region; the wire codec hands out lists of these
+Part = Any  # bytes, memoryview or Region; the wire codec returns lists of these
 BUFFERS = frozenset((bytes, memoryview, bytearray))  # the parts that are not regions
 
 
@@ -69,7 +69,7 @@ class Outbox:
         self.size = 0
 
     def send(self, sock: socket) -> bool:
-        """Send until the socket is full (False) or everything is out (True). OSError when the peer is gone."""
+        """Send until the socket is full (False) or everything is sent (True). OSError if the peer is gone."""
         parts = self._parts
         try:
             while parts:
@@ -96,13 +96,13 @@ class Outbox:
         return False
 
     def _send_gathered(self, sock: socket) -> bool:
-        """Send the bytes up to the next large region in one call; False if the socket took only a part."""
+        """Send all bytes before the next large region in one call; False if the socket took only some of them."""
         parts, buffers, more = self._parts, list[Part](), 0
         for part in parts:
             if part.__class__ in BUFFERS:
                 buffers.append(part)
             elif part.size > COPY_SIZE_MAX:
-                more = MORE  # the region follows at once: let the kernel put both into one packet
+                more = MORE  # the region follows at once: let the kernel combine both into one packet
                 break
             else:
                 buffers.append(part.read())
@@ -128,7 +128,7 @@ class Outbox:
             return True
         sent = os.sendfile(sock.fileno(), region.fd, region.position, region.size)
         if sent == 0:
-            raise OSError("the log file ended before its region")
+            raise OSError("the log file is shorter than the region to send")
         self.size -= sent
         if sent == region.size:
             self._parts.popleft()
@@ -138,7 +138,7 @@ class Outbox:
 
 
 class Rest:
-    """What is left of a region after a part of it was sent; keeps the region, and with it its file, alive."""
+    """The unsent rest of a region; keeps the region, and so its file, open."""
 
     __slots__ = ("_whole", "fd", "position", "size")
 
@@ -151,5 +151,5 @@ class Rest:
     def read(self) -> bytes:
         data = os.pread(self.fd, self.size, self.position)
         if len(data) < self.size:
-            raise OSError("the log file ended before its region")
+            raise OSError("the log file is shorter than the region to send")
         return data

@@ -1,12 +1,13 @@
-"""What the connections of a loop share: the buffers they receive into, and the line in which they wait for a turn.
+"""What all connections of a loop share: the receive buffers, and the line in which they wait for a turn.
 
-All read into one buffer, in which a small frame is handled where it lies. A large one, which seldom arrives in one
-piece, gathers in a buffer of its own that goes back here afterwards: new memory costs more time than the bytes do.
+All connections read into one buffer, and a small frame is handled there, in place. A large frame seldom arrives in one
+piece. It is collected in a buffer of its own, which is returned here afterwards, because allocating memory costs more
+time than receiving the bytes.
 
 Laws:
-- Memory follows bytes that were sent. A buffer that is kept was filled once, all that are kept have `SPARES_SIZE_MAX`
-  together, and nobody gets one that is much larger than what it is for.
-- The content of a buffer is undefined: it is what others have received.
+- Memory follows the bytes received. A spare buffer was filled before, all spare buffers together have at most
+  `SPARES_SIZE_MAX` bytes, and a buffer is never much larger than requested.
+- The content of a buffer is undefined: it holds what other connections received.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from ottla.net.turns import Turns
 if TYPE_CHECKING:
     from ottla.net.room import Room
 
-# One read takes at most this much: five requests of 100 kB that a producer has in flight, or many small ones.
+# The most bytes of one read: five requests of 100 kB that a producer has in flight, or many small ones.
 RECEIVE_SIZE = 512 * 1024
-# A frame of this size and more seldom arrives in one piece.
+# A frame of this size or more seldom arrives in one piece.
 LARGE_SIZE = 32 * 1024
-# A buffer of this size is made for the next frame if the last one was so large: a produce request with one batch of
-# 1 MiB, and what stands around it. A larger one must be there already.
+# If the last frame was large, a buffer up to this size is allocated for the next one: a produce request with one batch
+# of 1 MiB, and its overhead. Larger buffers are only reused.
 EXPECTED_SIZE_MAX = (1 << 20) + (1 << 16)
-# From here on a frame has memory of its own, see `Connection`, and no buffer is kept.
+# A frame of this size or more gets a mapping of its own (see `Connection`), and its buffer is not kept.
 SPARE_SIZE_MAX = 8 << 20
 SPARES_SIZE_MAX = 64 << 20
-WASTE_MAX = 4  # a buffer is at most so many times as large as what was asked for
-# From here on a buffer is a mapping, which the system has back when nobody needs it. An allocator that has seen large
-# blocks come and go keeps them.
+WASTE_MAX = 4  # a buffer is at most this many times as large as requested
+# A buffer of this size or more is a mapping, which is returned to the system when it is no longer needed. The allocator
+# would keep large blocks.
 MAPPING_SIZE_MIN = 256 * 1024
-# Private memory that is not reserved: a page costs something when a byte of it has arrived.
+# Private memory without reservation: a page is allocated when its first byte arrives.
 MAPPED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 
 
@@ -44,26 +45,27 @@ def make(size: int) -> memoryview:
 
 
 class OwnMapping(mmap.mmap):
-    """The memory of one frame, which nobody else will have."""
+    """The memory of one frame, never reused."""
 
 
 class Receiver:
     __slots__ = ("_sizes", "_spare", "_spare_size", "room", "shared", "turns")
 
     def __init__(self, room: Room | None = None) -> None:
-        self.room = room  # for frames that arrive in pieces; None: as much as they have
+        self.room = room  # limits the memory of partial frames; None: unlimited
         self.turns = Turns()
         self.shared = memoryview(bytearray(RECEIVE_SIZE))
-        self._sizes: list[int] = []  # of the buffers, in order
+        self._sizes: list[int] = []  # of the spare buffers, sorted
         self._spare: dict[int, list[memoryview]] = {}  # by size
-        self._spare_size = 0  # of all of them
+        self._spare_size = 0  # total
 
     def take(self, size: int) -> memoryview:
         """A buffer of at least this size."""
         return self._find(size) or make(size)
 
     def take_expected(self, size: int) -> memoryview | None:
-        """A buffer for a frame of which nothing is known, but that the last one had this size."""
+        """A buffer for the next frame, if it is as large as the last one; None if it would have to be allocated and is
+        too large."""
         return self.take(size) if size <= EXPECTED_SIZE_MAX else self._find(size)
 
     def _find(self, size: int) -> memoryview | None:
@@ -82,7 +84,7 @@ class Receiver:
         return found
 
     def give(self, buffer: memoryview) -> None:
-        """Keep a buffer for others. The smallest make room for it."""
+        """Keep a buffer for reuse. Drops smaller ones if there is no room."""
         size = len(buffer)
         if not LARGE_SIZE <= size < SPARE_SIZE_MAX:
             return

@@ -1,8 +1,8 @@
-"""Memory for requests that arrive in pieces, of all connections together: `queued.max.request.bytes`.
+"""Memory for partially received requests of all connections together: `queued.max.request.bytes`.
 
-A frame takes its whole size when its first piece is here, and gives it back when it was handled. While there is nothing
-left, whoever begins with another frame is not read any further; as with Kafka, the last to get some may go beyond the
-limit by one request. So those who have begun can finish, whatever others do.
+A frame reserves its whole size with its first piece, and releases it after it is handled. When nothing is left,
+connections that begin another frame are not read any further. As in Kafka, the last reservation may exceed the limit by
+one request. So every frame that has begun can finish, whatever other clients do.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ class Room:
     def __init__(self, size_max: int) -> None:
         self.taken = 0
         self._size_max = size_max
-        self._line: dict[Callable[[], None], None] = {}  # in the order in which they came
+        self._line: dict[Callable[[], None], None] = {}  # in the order of arrival
 
     def take(self, size: int) -> bool:
-        """Whether there is room: it is taken then."""
+        """Reserve memory; False if there is none left."""
         if self.taken >= self._size_max:
             return False
         self.taken += size
         return True
 
     def wait(self, go_on: Callable[[], None]) -> None:
-        """Call this when there may be room again."""
+        """Call `go_on` when there may be room again."""
         self._line[go_on] = None
 
     def leave(self, go_on: Callable[[], None]) -> None:
-        """Somebody waits no more."""
+        """Stop waiting."""
         self._line.pop(go_on, None)
 
     def give(self, size: int) -> None:

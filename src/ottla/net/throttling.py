@@ -1,15 +1,15 @@
-"""Around the handlers of a broker with quotas: measure each request, say in its answer for how long the client is
-throttled, and read nothing from its connection for that time.
+"""Wraps the handlers of a broker with quotas: measures each request, sets the throttle time in its answer, and mutes
+the connection for that time.
 
-produce     the bytes of the request count as soon as it was handled: what comes next on this connection waits, also
+produce     the size of the request counts as soon as it is handled: the next request on this connection waits, even
             while the answer waits for other brokers
-fetch       the bytes of the answer count. One that is over the quota is not sent: the client gets an empty answer, and
-            asks again. A single batch that is larger than a whole window is sent if nothing is owed before, and
-            then paid for: Kafka never sends it
+fetch       the size of the answer counts. An answer that exceeds the quota is not sent: the client gets an empty one
+            and fetches again. A single batch that is larger than a whole window is sent if the client has no debt, and
+            the client is throttled for it afterwards. Kafka never sends such a batch
 all others  the time in the handler counts. Produce with acks=0 has no answer, so its time does not count, as in Kafka
 
-What brokers ask each other is not measured, nor are fetches of followers, nor logins. Two requests are asked by clients
-and by brokers: they are not measured on a listener that is for brokers only.
+Requests between brokers, fetches of followers and logins are not measured. Two APIs are used by clients and by brokers:
+these are not measured on a listener that only brokers use.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
     from ottla.quota.quotas import Quotas, Throttle
 
     Handler = Callable[[Parts, Call, Any], Any]
-    Finish = Callable[[Any, float], Any]  # an answer, and the seconds that were spent on it
+    Finish = Callable[[Any, float], Any]  # the answer, and the seconds spent on it
 
 PRODUCE_KEY, FETCH_KEY = 0, 1
-# Brokers among themselves (also those of APIs that are for members only), and logins.
+# APIs between brokers (those that only members serve are exempt, too), and logins.
 EXEMPT: Final = frozenset((4, 5, 6, 7, 17, 27, 36, 56, 67))
-ALSO_OF_BROKERS: Final = frozenset((18, 24))  # versions, and whether a partition is in a transaction
-PARTITION_SIZE: Final = 60  # of an answer to a fetch, beside the records
-SHARE_OF_RECORDS: Final = 0.95  # in an answer to a fetch that is as large as it may be
+ALSO_OF_BROKERS: Final = frozenset((18, 24))  # ApiVersions and AddPartitionsToTxn
+PARTITION_SIZE: Final = 60  # size of a partition in a fetch response, without its records
+SHARE_OF_RECORDS: Final = 0.95  # share of the records in a fetch response of the largest allowed size
 
 
 class Throttling:
     def __init__(self, quotas: Quotas, clock: Clock, brokers_only: str = "") -> None:
-        """`brokers_only` is the listener by which brokers come, if clients have another."""
+        """`brokers_only`: the inter-broker listener, if clients use another one."""
         self.quotas = quotas
         self._clock = clock
         self._brokers_only = brokers_only
@@ -76,7 +76,7 @@ class Throttling:
         who = call.principal.name, call.client_id
         throttle = self.quotas.record(PRODUCE, who, getattr(call, "size", 0), self._now())
         self._mute(call, throttle)
-        answered = request.acks != 0  # the request itself is not held while its answer waits
+        answered = request.acks != 0  # do not keep the request while its answer is pending
 
         def finish(response: Any, spent_s: float) -> Any:
             timed = None
@@ -96,7 +96,7 @@ class Throttling:
             return handler(parts, call, request)
         who, opens_session = (call.principal.name, call.client_id), request.session_epoch <= 0
         room = self.quotas.room(FETCH, who)
-        if room is not None:  # more than this would be withheld
+        if room is not None:  # a larger answer would be withheld
             request.max_bytes = int(min(request.max_bytes, max(room * SHARE_OF_RECORDS, 1)))
             request.min_bytes = min(request.min_bytes, request.max_bytes)
 
@@ -129,7 +129,7 @@ class Throttling:
                 call.peer.mute(throttle.ms / 1000, (throttle, call.client_id))
 
     def release(self, connections: Iterable[Connection]) -> None:
-        """Quotas have changed: who was muted by one that is another now may go on, and is measured by the new one."""
+        """Quotas have changed: unmute connections whose quota is a different one now. The new quota applies to them."""
         for connection in connections:
             if connection.muted_by is not None:
                 throttle, client_id = connection.muted_by
@@ -144,7 +144,7 @@ def longest(one: Throttle | None, other: Throttle | None) -> Throttle | None:
 
 
 def size_of(response: FetchResponse) -> int:
-    """About as many bytes as the answer will have."""
+    """The approximate size of the answer."""
     size = 0
     for topic in response.responses:
         size += len(topic.topic) + PARTITION_SIZE
@@ -157,9 +157,9 @@ def size_of(response: FetchResponse) -> int:
 
 
 def withhold(parts: Parts, response: FetchResponse, *, opens_session: bool) -> FetchResponse:
-    """An empty answer in place of one that is over the quota. The client is to hear later what was in it.
+    """Replace an answer that exceeds the quota by an empty one. The client gets its content with a later fetch.
 
-    A session that this fetch would have opened is dropped: a client that gets an empty answer opens another.
+    A session that this fetch would have opened is dropped: a client that gets an empty answer opens a new one.
     """
     session = parts.sessions.find(response.session_id)
     session_id = response.session_id
@@ -177,7 +177,8 @@ def withhold(parts: Parts, response: FetchResponse, *, opens_session: bool) -> F
 
 
 def run(handler: Handler, parts: Parts, call: Call, request: Any, finish: Finish) -> Any:
-    """What the handler returns (an answer, steps, a coroutine or a future), finished and with its time taken."""
+    """Run the handler, whatever it returns (an answer, steps, a coroutine or a future), and finish it with the time
+    spent."""
     started = monotonic()
     try:
         response = handler(parts, call, request)
@@ -219,7 +220,7 @@ async def run_coroutine(work: Coroutine[Any, Any, Any], spent_s: float, finish: 
 
 
 class Timed(Generator[Any, Any, Any]):
-    """A coroutine whose steps are timed: what it waits for between them does not count."""
+    """Measures the running time of a coroutine, without the time that it waits."""
 
     def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
         self._work = work

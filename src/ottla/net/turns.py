@@ -1,14 +1,15 @@
-"""Who may use the loop next: work that did not fit into one turn waits here for another.
+"""Schedules work that did not finish in its time slice, so that no client blocks the event loop for long.
 
-The loop belongs to everybody. A connection handles frames for `TURN_S`, then others get a turn; a request that needs
-longer is a generator (`Steps`) that yields wherever it may be interrupted. What is left waits in line:
+A connection handles frames for `TURN_S`, then others get a turn. A request that needs longer is a generator (`Steps`)
+that yields wherever it may be interrupted. What is left waits in a line:
 
-    Turns    connections with frames that have arrived: each in turn, as often as it takes
-    Lane     long requests: one after the other, so that the memory of one is free before the next begins. There are
-             several, see `dispatch`: who asks a short question with a long answer does not wait behind long lists
+    Turns    connections with unhandled frames: each gets turns until it is done
+    Lane     long requests, one after the other, so that the memory of one is free before the next begins. There are
+             several lanes (see `dispatch`), so that a small request with a large answer does not wait behind large
+             requests
 
-Each line is served once in every round of the loop, for `ROUND_S` at most. A connection that asks for little is served
-when its bytes arrive and never waits in line, however many wait there.
+Each line is served once per iteration of the loop, for at most `ROUND_S`. A connection with little work is served when
+its bytes arrive and never waits in line.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.net")
 
-TURN_S = 0.002  # of one connection, or of one long request before it waits in line
-CROWD_MAX = 9  # a turn is not shortened further: each costs a system call
-PATIENCE_S = 0.5  # how long a strict line waits for what its first waits for
-PATIENCE_S_MIN = 0.02  # the same while others are put aside
-ROUND_S = 0.005  # of all that wait in one line
+TURN_S = 0.002  # time slice of one connection, or of a long request before it waits in line
+CROWD_MAX = 9  # more waiting connections do not shorten a turn further: each turn costs a system call
+PATIENCE_S = 0.5  # how long a strict lane waits for its first request before putting it aside
+PATIENCE_S_MIN = 0.02  # the same while requests are put aside
+ROUND_S = 0.005  # time slice of one line
 
 
 class Turns:
-    """Connections that wait for another turn."""
+    """Connections that wait for their next turn."""
 
     __slots__ = ("_line", "_running")
 
@@ -47,11 +48,11 @@ class Turns:
         return len(self._line)
 
     def turn_s(self) -> float:
-        """How long a turn is now: the more wait, the shorter, so that it is soon the turn of each."""
+        """Time slice of one turn. It shrinks as more connections wait."""
         return TURN_S / (1 + min(len(self._line), CROWD_MAX))
 
     def add(self, turn: Callable[[], None]) -> None:
-        """Call `turn` when it is its turn."""
+        """Call `turn` when its turn comes."""
         self._line.append(turn)
         if not self._running:
             self._running = True
@@ -73,11 +74,11 @@ class Turns:
 
 
 class Lane:
-    """Long requests, one after the other. One that waits for something else lets the next go first.
+    """Long requests, one after the other. While one waits for a future, the next may run.
 
-    In a `strict` lane it does not: the next begins when it is done. That is for requests that wait for our own work
-    mostly, which would all be under way at once otherwise. In a cluster one may wait for another broker, and for long:
-    then it is put aside, and while that is so the next are waited for only briefly.
+    In a `strict` lane the next one begins only when the one before is done. This is for requests that mostly wait for
+    work of this broker; otherwise all of them would be in progress at once. In a cluster a request may wait for another
+    broker, possibly for long. After `PATIENCE_S` it is put aside; meanwhile the others wait at most `PATIENCE_S_MIN`.
     """
 
     __slots__ = ("_aside", "_held", "_line", "_running", "strict")
@@ -85,7 +86,7 @@ class Lane:
     def __init__(self, *, strict: bool = False) -> None:
         self._line: deque[tuple[Steps[Any], asyncio.Future[Any]]] = deque()
         self._running = False
-        self._held: asyncio.Future[Any] | None = None  # what the first in a strict line waits for
+        self._held: asyncio.Future[Any] | None = None  # what the first request of a strict lane waits for
         self._aside = 0
         self.strict = strict
 
@@ -93,12 +94,12 @@ class Lane:
         return len(self._line)
 
     def add(self, steps: Steps[Any], awaited: asyncio.Future[Any] | None = None) -> asyncio.Future[Any]:
-        """A future of what the steps return, which go on when `awaited` is done. Cancelling it gives them up."""
+        """Run the steps, after `awaited` if given. Returns a future of their result; cancelling it cancels them."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if awaited is None:
             self._line_up(steps, future)
         elif self.strict:
-            assert not self._line, "nobody begins before it is its turn"
+            assert not self._line, "a request began before its turn"
             self._line.append((steps, future))
             self._pause(awaited)
         else:
@@ -120,7 +121,7 @@ class Lane:
         awaited.add_done_callback(lambda _: self._line_up(steps, future))
 
     def _pause(self, awaited: asyncio.Future[Any]) -> None:
-        """Go on with the first in the line when this is done."""
+        """Continue with the first request in line when this future is done."""
         self._running = True
         self._held = awaited
         loop = asyncio.get_running_loop()
@@ -156,7 +157,7 @@ class Lane:
                 future.set_result(end.value)
             except asyncio.CancelledError:
                 future.cancel()
-            except Exception as error:  # whoever waits for the future answers for it
+            except Exception as error:  # passed on to whoever awaits the future
                 future.set_exception(error)
             else:
                 if awaited is not None and self.strict:
@@ -167,7 +168,7 @@ class Lane:
                 elif future.done():  # it was cancelled
                     steps.close()
                 else:
-                    break  # there is more to do, but not now
+                    break  # out of time: continue in the next round
             line.popleft()
         self._running = bool(line)
         if line:
@@ -175,7 +176,7 @@ class Lane:
 
 
 def walk(steps: Steps[Any], until: float) -> asyncio.Future[Any] | None:
-    """Go on until the time has come (None), or a future is to be waited for. StopIteration has what they return."""
+    """Run steps until the time is up (None) or they wait for a future (returned). StopIteration has their result."""
     while True:
         awaited: asyncio.Future[Any] | None = next(steps)
         if awaited is not None:

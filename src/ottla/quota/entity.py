@@ -1,11 +1,11 @@
-"""Whom a quota is for, which keys there are, and where they are stored.
+"""The entities of quotas, the quota keys, and where they are stored.
 
 An entity is a user, a client id, both, or an address; each by name, or the default for all without a quota of their
-own. Stored below /config as Kafka does, names as in an address:
+own. Stored below /config as in Kafka, with URL-encoded names:
 
     users/U    users/<default>    clients/C    users/U/clients/C    ips/A
 
-/config/users/U also holds the SCRAM credentials of U: whatever is no key of a quota is not ours.
+/config/users/U also holds the SCRAM credentials of U: keys that are not quota keys are left alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONNECTION: Final = "connection_creation_rate"
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 TYPES: Final = (USER, CLIENT_ID, IP)
-DEFAULT: Final = ""  # as a name; nobody has an empty one
+DEFAULT: Final = ""  # as a name; no entity has an empty name
 STORED_DEFAULT: Final = "<default>"
 LARGEST: Final = {"LONG": 2**63 - 1, "INT": 2**31 - 1}
 # Each key and the type of its values.
@@ -37,7 +37,7 @@ KEYS: Final = {**CLIENT_KEYS, **IP_KEYS}
 
 
 class Entity(NamedTuple):
-    """None: no part of it. DEFAULT: all who have none of their own."""
+    """None: not part of the entity. DEFAULT: all without a quota of their own."""
 
     user: str | None = None
     client_id: str | None = None
@@ -45,7 +45,7 @@ class Entity(NamedTuple):
 
     @property
     def parts(self) -> dict[str, str]:
-        """Names by type."""
+        """Names by entity type."""
         return {kind: name for kind, name in zip(TYPES, self, strict=True) if name is not None}
 
     @property
@@ -54,7 +54,7 @@ class Entity(NamedTuple):
 
     @property
     def node(self) -> str:
-        """Where it is stored, below /config."""
+        """The path of the entity, below /config."""
         if self.ip is not None:
             return f"ips/{store_name(self.ip)}"
         client = "" if self.client_id is None else f"clients/{store_name(self.client_id)}"
@@ -72,7 +72,7 @@ def read_name(stored: str) -> str:
 
 
 def entity_at(node: str) -> Entity | None:
-    """The entity that is stored at a path below /config; None for any other path."""
+    """The entity at a path below /config; None if the path is not that of an entity."""
     match node.split("/"):
         case ["users", user] if user:
             return Entity(user=read_name(user))
@@ -86,7 +86,7 @@ def entity_at(node: str) -> Entity | None:
 
 
 def entity_of(parts: Mapping[str, str | None]) -> Entity:
-    """The entity that a request names; None is the default. BrokerError, with Kafka's words, if there is no such."""
+    """The entity in a request; None as a name is the default. BrokerError, with Kafka's words, if it is invalid."""
     if not parts:
         raise invalid("Invalid empty client quota entity")
     for kind, name in parts.items():
@@ -100,9 +100,9 @@ def entity_of(parts: Mapping[str, str | None]) -> Entity:
 
 
 def encode_value(entity: Entity, key: str, value: float) -> str:
-    """A value as it is stored. BrokerError, with Kafka's words, if it is none for this key.
+    """A value in its stored form. BrokerError, with Kafka's words, if it is invalid for this key.
 
-    Kafka takes what is no number (NaN) and then throttles everything; here it is refused.
+    Kafka accepts NaN and then throttles everything; here it is refused.
     """
     kind = entity.keys.get(key)
     if kind is None:
@@ -120,7 +120,7 @@ def encode_value(entity: Entity, key: str, value: float) -> str:
 
 
 def decode_values(pairs: Mapping[str, str], keys: Iterable[str] = KEYS) -> dict[str, float]:
-    """The quotas among what is stored. What is no number above zero, which anybody may have written, is none."""
+    """The quotas among the stored values. Other values than positive numbers are ignored."""
     values = {}
     for key in keys:
         if key in pairs:

@@ -1,4 +1,4 @@
-"""All quotas of a broker, and which of them holds for a client."""
+"""All quotas of a broker, and which of them applies to a client."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ Name = TypeVar("Name")
 
 class Limit(NamedTuple):
     value: float
-    owner: Key  # who shares it: an actual user, client id, or both
+    owner: Key  # who shares it: a concrete user, client id, or both
 
 
 class Limits:
     def __init__(self, users: Stored | None = None, others: Stored | None = None) -> None:
         self._tables: dict[str, dict[Key, float]] = {key: {} for key in CLIENT_KEYS}
-        self._addresses: dict[str, float] = {}  # connections a second, by address
-        self.hosts: dict[str, float] = {}  # by names of hosts, whose addresses are to be found
-        self.resolved: dict[str, str] = {}  # hosts by those addresses
+        self._addresses: dict[str, float] = {}  # connections per second, by address
+        self.hosts: dict[str, float] = {}  # by host name, to be resolved
+        self.resolved: dict[str, str] = {}  # hosts by resolved address
         self.change(users or {}, others or {})
 
     @property
     def of_clients(self) -> bool:
-        """Whether there are any of users and client ids."""
+        """Whether there are quotas of users or client ids."""
         return any(self._tables.values())
 
     @property
@@ -39,7 +39,8 @@ class Limits:
         return bool(self._addresses or self.hosts)
 
     def change(self, users: Stored, others: Stored) -> bool:
-        """Take what is stored now: of users by name, of the others by their paths below /config. Was it different?"""
+        """Take over the stored values: of users by name, of others by path below /config. Returns whether a quota
+        changed."""
         changes = [self._set(Entity(user), pairs) for user, pairs in users.items()]
         for node, pairs in others.items():
             entity = entity_at(node)
@@ -59,7 +60,7 @@ class Limits:
         return any(changes)
 
     def find(self, key: str, user: str, client_id: str) -> Limit | None:
-        """What holds for a client: Kafka's order, the most specific first."""
+        """The quota that applies to a client, in Kafka's order: the most specific first."""
         table = self._tables[key]
         if not table:
             return None
@@ -77,7 +78,7 @@ class Limits:
 
 
 def put(table: dict[Name, float], name: Name, value: float | None) -> bool:
-    """Whether it is different now."""
+    """Set or remove a value. Returns whether it changed."""
     before = table.get(name)
     if value is None:
         table.pop(name, None)
@@ -87,7 +88,7 @@ def put(table: dict[Name, float], name: Name, value: float | None) -> bool:
 
 
 def candidates(user: str, client_id: str) -> Iterator[tuple[Key, Key]]:
-    """Entities whose quota may hold for a client, and who shares it then."""
+    """Entities whose quota may apply to a client, each with the owner that shares it."""
     both, only = (user, client_id), (user, None)
     yield both, both
     yield (user, DEFAULT), both
@@ -100,7 +101,7 @@ def candidates(user: str, client_id: str) -> Iterator[tuple[Key, Key]]:
 
 
 def find_address(name: str) -> str | None:
-    """An address as sockets show it; None for the name of a host."""
+    """An address in the form that sockets use; None for a host name."""
     try:
         return str(ip_address(name))
     except ValueError:

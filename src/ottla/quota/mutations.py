@@ -1,7 +1,7 @@
 """The quota of one request that creates or deletes partitions, topic by topic (KIP-599).
 
-Newer versions of a request are strict: a topic is refused while anything is owed, and not counted. To older ones, which
-do not know the error, everything is done, and the client is throttled afterwards.
+Newer versions of a request are strict: while the client is over its quota, a topic is refused and not counted. Older
+versions do not know that error: everything is done, and the client is throttled afterwards.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STRICT_SINCE: Final = {19: 6, 20: 5, 37: 3, 3: 0}
 
 
 def mutations_of(quotas: Quotas, who: tuple[str, str], key: int, version: int) -> Mutations | None:
-    """The quota of a request of this API and version; None: there is none."""
+    """The quota of a request of this API and version; None if the client has none."""
     limit = quotas.limits.find(MUTATION, *who)
     return None if limit is None else Mutations(quotas, limit, strict=version >= STRICT_SINCE[key])
 
@@ -34,7 +34,7 @@ class Mutations:
         self.throttle: Throttle | None = None
 
     def charge(self, partitions: int, now_ms: int) -> None:
-        """So many partitions come or go. BrokerError: they may not, now."""
+        """Count partitions that are created or deleted. BrokerError if the quota does not allow them now."""
         bucket, limit = self._quotas.bucket(self._limit.owner, now_ms), self._limit
         if not self._strict:
             bucket.record(partitions, limit.value, now_ms)

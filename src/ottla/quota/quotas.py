@@ -1,6 +1,6 @@
-"""The machine of quotas: record what somebody has used, and learn for how long to throttle them.
+"""Records what clients have used, and computes for how long to throttle them.
 
-Pure: it reads no clock and mutes nobody. Times are in milliseconds and never go back.
+No I/O: it reads no clock and mutes no connection. Times are in milliseconds and never go back.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Figures:
-    """How often and for how long clients were throttled, because of one key."""
+    """How often and for how long clients were throttled because of one quota key."""
 
     __slots__ = ("count", "throttle_ms")
 
@@ -27,7 +27,7 @@ class Figures:
 
 
 class Throttle(NamedTuple):
-    """For how long, and why."""
+    """How long to throttle, and why."""
 
     ms: int
     key: str
@@ -48,11 +48,11 @@ class Quotas:
         self._connections: Sensors[Rate] = Sensors(lambda: Rate(window))
 
     def __len__(self) -> int:
-        """How many sensors there are."""
+        """The number of sensors."""
         return sum(map(len, self._rates.values())) + len(self._buckets) + len(self._connections)
 
     def record(self, key: str, who: tuple[str, str], value: float, now_ms: int) -> Throttle | None:
-        """A user with this client id has used so much: bytes, or percent of a second. None: go on."""
+        """Record what a user with this client id has used: bytes, or percent of a second. None: no throttling."""
         limit = self.limits.find(key, *who)
         if limit is None:
             return None
@@ -61,12 +61,13 @@ class Quotas:
         throttle_ms = rate.throttle_ms(limit.value, now_ms)
         if throttle_ms <= 0:
             return None
-        if key == REQUEST:  # as in Kafka: one slow request is no reason to be away for long
+        if key == REQUEST:  # as in Kafka: one slow request must not throttle a client for long
             throttle_ms = min(throttle_ms, self._window.sample_ms)
         return Throttle(throttle_ms, key, limit)
 
     def take_back(self, key: str, who: tuple[str, str], value: float, now_ms: int) -> bool:
-        """What was recorded was not used after all. Returns whether the limit is exceeded even without it."""
+        """Undo a record of something that was not used after all. Returns whether the limit is exceeded even without
+        it."""
         limit = self.limits.find(key, *who)
         if limit is None:
             return False
@@ -75,7 +76,7 @@ class Quotas:
         return rate.throttle_ms(limit.value, now_ms) > 0
 
     def room(self, key: str, who: tuple[str, str]) -> float | None:
-        """The most that can be used at once without being throttled; None: as much as you like."""
+        """The most that can be used at once without being throttled; None: no limit."""
         limit = self.limits.find(key, *who)
         if limit is None:
             return None
@@ -86,7 +87,8 @@ class Quotas:
         return self._buckets.get(owner, now_ms)
 
     def connect(self, address: str, now_ms: int) -> int:
-        """Somebody dials from this address: 0 to let them in, or after how many milliseconds to hang up."""
+        """Record a new connection from this address. Returns 0 to accept it, or the milliseconds until it is to be
+        closed."""
         limit = self.limits.find_address(address)
         if limit is None:
             return 0

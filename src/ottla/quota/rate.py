@@ -1,7 +1,7 @@
-"""A rate over a sliding window of samples, and a bucket of tokens: Kafka's `Rate` and `TokenBucket`.
+"""A rate over a sliding window of samples, and a token bucket: Kafka's `Rate` and `TokenBucket`.
 
-A window has `samples` samples of `sample_ms` each. A sample that has begun before the window and reaches into it still
-counts, so there is one more of them. A young rate is measured as if its window were full of nothing: else the first
+A window has `samples` samples of `sample_ms` each. A sample that began before the window and reaches into it still
+counts, so there is one more of them. A new rate is measured as if its window were full of zeros. Otherwise the first
 bytes would look like a flood.
 """
 
@@ -32,7 +32,7 @@ class Sample:
 
 
 class Rate:
-    """What was used in a window of time, for each second of it."""
+    """The usage in a window of time, per second."""
 
     __slots__ = ("_current", "_samples", "_window")
 
@@ -42,7 +42,7 @@ class Rate:
         self._current = 0
 
     def record(self, value: float, now_ms: int) -> None:
-        """A negative value takes back what was recorded."""
+        """A negative value undoes a record."""
         if not self._samples:
             self._samples.append(Sample(now_ms))
         sample = self._samples[self._current]
@@ -60,7 +60,7 @@ class Rate:
         return self._samples[self._current]
 
     def measure(self, now_ms: int) -> tuple[float, float]:
-        """The rate a second, and the milliseconds over which it was measured."""
+        """The rate per second, and the milliseconds over which it was measured."""
         samples, sample_ms = self._window
         oldest, total = now_ms, 0.0
         for sample in self._samples:
@@ -74,16 +74,16 @@ class Rate:
         return total * 1000 / elapsed, elapsed
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """After how long the rate is back at its limit, if nothing more is recorded."""
+        """How long until the rate is at its limit again, if nothing more is recorded."""
         value, elapsed = self.measure(now_ms)
         return whole_ms((value - limit) / limit * elapsed) if value > limit else 0
 
 
 class SteadyRate:
-    """A rate that holds over a minute, too.
+    """A rate that is also kept over a minute.
 
     In Kafka a client that sends as fast as it can uses up its window at once, and again when the window has passed.
-    With its windows of 11 seconds that is more than 10 % too much in many a minute.
+    With Kafka's windows of 11 seconds that is often more than 10 % too much per minute.
     """
 
     __slots__ = ("_rates",)
@@ -101,7 +101,7 @@ class SteadyRate:
 
 
 class TokenBucket:
-    """Tokens come at the rate of the limit, up to a window's worth. More may be taken than are there, once."""
+    """Tokens arrive at the rate of the limit, up to one window's worth. One request may take more than there are."""
 
     __slots__ = ("_tokens", "_updated", "_window")
 
@@ -123,11 +123,11 @@ class TokenBucket:
         self._tokens -= value
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """How long until nothing is owed."""
+        """How long until the debt is paid."""
         self._refill(limit, now_ms)
         return whole_ms(-self._tokens / limit * 1000) if self._tokens < 0 else 0
 
 
 def whole_ms(value: float) -> int:
-    """Rounded as Java does, and at most what fits into an answer: a tiny limit makes for endless times."""
+    """Rounded as in Java, and limited to what fits into an answer: a tiny limit makes very long times."""
     return int(min(value, THROTTLE_MS_MAX) + 0.5)

@@ -1,7 +1,7 @@
 """What each client has used of one quota, in bounded memory.
 
-A sensor that was not used for an hour goes away, as in Kafka. There are at most `SENSORS_MAX` of them; then the one
-that was not used for longest goes. Client ids may be long, and anybody may make one up: of long ones a digest is kept.
+A sensor that was not used for an hour is dropped, as in Kafka. There are at most `SENSORS_MAX`; beyond that the least
+recently used one is dropped. Client ids may be long, and clients choose them: for long ones only a digest is kept.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Sensors(Generic[Sensor]):
     def __init__(self, make: Callable[[], Sensor], sensors_max: int = SENSORS_MAX) -> None:
         self._make = make
         self._sensors_max = sensors_max
-        self._known: dict[Hashable, tuple[int, Sensor]] = {}  # and when it was last used; the newest is the last
+        self._known: dict[Hashable, tuple[int, Sensor]] = {}  # with the time of the last use; the most recent is last
 
     def __len__(self) -> int:
         return len(self._known)
 
     def get(self, owner: tuple[str | None, ...], now_ms: int) -> Sensor:
-        """The sensor of somebody, who is using it now."""
+        """The sensor of an owner, marked as used now."""
         key = tuple(map(shorten, owner))
         found = self._known.pop(key, None)
         sensor = self._make() if found is None else found[1]
@@ -38,7 +38,7 @@ class Sensors(Generic[Sensor]):
         return sensor
 
     def _forget(self, now_ms: int) -> None:
-        """One more than comes at most: they become fewer over time, and nobody has to forget many at once."""
+        """Drop up to two sensors, one more than was added: they become fewer over time, never many at once."""
         for _ in range(2):
             key = next(iter(self._known))
             if len(self._known) <= self._sensors_max and now_ms - self._known[key][0] < UNUSED_MS_MAX:

@@ -1,7 +1,7 @@
-"""Work on records that would block the loop: done in a few threads, while the loop serves others.
+"""Work on records that would block the loop: done in a few threads.
 
-Native code in these threads runs without the interpreter's lock. What waits for a thread is bounded by its bytes;
-beyond that the client is told to try again, for memory must not pile up behind a slow check.
+Native code in these threads runs without the GIL. The bytes that wait for a thread are limited. Beyond that the client
+gets a retriable error, so that memory does not pile up behind slow checks.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ WAITING_SIZE_MAX: Final = 64 << 20
 class Aside:
     def __init__(self) -> None:
         self._threads: ThreadPoolExecutor | None = None
-        self._lock = Lock()  # several brokers of a process share the threads
-        self._size = 0  # of everything that waits or is worked on
+        self._lock = Lock()  # brokers in the same process share the threads
+        self._size = 0  # of everything waiting or in progress
 
     def run(self, size: int, work: Callable[[], T]) -> asyncio.Future[T]:
-        """A future of what `work` returns; `size` is that of the bytes it holds on to."""
+        """Run `work` in a thread. Returns a future of its result; `size` is the number of bytes that it keeps in
+        memory."""
         with self._lock:
             if self._size and self._size + size > WAITING_SIZE_MAX:
                 raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "too many large batches wait to be looked at")
@@ -43,7 +44,7 @@ class Aside:
 
         try:
             job = self._threads.submit(work)
-        except RuntimeError as error:  # the system has no thread for us
+        except RuntimeError as error:  # the system cannot start a thread
             release()
             raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
         job.add_done_callback(release)

@@ -42,7 +42,7 @@ MAGIC_POSITION: Final = 16  # in every magic, by design
 CRC_POSITION: Final = 21  # where the checksummed part begins
 ENTRY_LENGTH_MIN: Final = 14  # the smallest `length` of any magic: an empty magic 0 message
 RECORD_SIZE_MIN: Final = 7
-COUNT_MAX: Final = 5_000_000  # records of one batch that Python opens at most
+COUNT_MAX: Final = 5_000_000  # the most records of one batch that Python reads
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -58,7 +58,7 @@ SEQUENCE_MAX: Final = 0x7FFFFFFF
 Headers = tuple[tuple[str, bytes | None], ...]
 
 _INT: Final = Struct(">i")
-_new = tuple.__new__  # builds a NamedTuple at a third of the price of calling it
+_new = tuple.__new__  # builds a NamedTuple in a third of the time of calling it
 
 
 class Header(NamedTuple):
@@ -74,7 +74,7 @@ class Header(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int  # type: ignore[assignment]  # of records; a tuple's own count() is of no use here
+    count: int  # type: ignore[assignment]  # of records; hides the unused tuple.count()
 
     @property
     def size(self) -> int:
@@ -98,7 +98,7 @@ class Header(NamedTuple):
 
     @property
     def delete_horizon(self) -> int | None:
-        """When the tombstones and markers of a compacted batch may go, or None if no cleaner has set it."""
+        """When the tombstones and markers of a compacted batch may be removed; None if the cleaner has not set it."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
@@ -125,18 +125,18 @@ class Record(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One step of the shallow walk: a v2 batch, a legacy message, or a legacy wrapper of compressed messages."""
+    """One entry of the log: a v2 batch, a legacy message, or a legacy wrapper of compressed messages."""
 
     position: int
     size: int
     magic: int
-    base_offset: int  # -1: a legacy wrapper hides its first offset inside
+    base_offset: int  # -1: unknown, because it is inside a legacy wrapper
     last_offset: int
     max_timestamp: int
 
 
 def header(buffer: Buffer, position: int = 0) -> Header:
-    """The caller knows that 61 bytes are there."""
+    """The caller guarantees that there are 61 bytes."""
     return _new(Header, HEADER.unpack_from(buffer, position))
 
 
@@ -146,7 +146,7 @@ def crc_ok(buffer: Buffer, position: int, header: Header) -> bool:
 
 
 def entries(buffer: Buffer) -> Iterator[Entry]:
-    """Stops before a torn tail; raises CorruptError where the bytes cannot be an entry."""
+    """Stops before an incomplete entry at the end. Raises CorruptError if the bytes cannot be an entry."""
     position, end, unpack, new = 0, len(buffer), HEADER.unpack_from, _new
     while (left := end - position) > MAGIC_POSITION:
         magic = buffer[position + MAGIC_POSITION]
@@ -184,9 +184,9 @@ def _legacy_entry(buffer: Buffer, position: int) -> Entry:
 def iterate(
     buffer: Buffer, position: int = 0, size_max: int = SIZE_MAX, count_max: int = COUNT_MAX
 ) -> Iterator[Record]:
-    """The records of the entry at `position`, whatever its magic. The caller knows that all of it is there.
+    """The records of the entry at `position`, of any magic. The caller guarantees that all of it is there.
 
-    InflatedError for one that would inflate to more than `size_max` bytes, or has more than `count_max` records.
+    InflatedError if it would decompress to more than `size_max` bytes, or has more than `count_max` records.
     """
     if buffer[position + MAGIC_POSITION] != MAGIC:
         from ottla.records import legacy
@@ -195,14 +195,14 @@ def iterate(
     fields = header(buffer, position)
     if fields.count > count_max:
         raise InflatedError(f"a batch of {fields.count} records, allowed are {count_max}")
-    if fields.count == 0:  # compaction left nothing but the span
+    if fields.count == 0:  # compaction removed all records and kept the offsets
         return iter(())
     view = memoryview(buffer)[position + HEADER_SIZE : position + fields.length + LOG_OVERHEAD]
     return _records(fields, decompress(fields.attributes & CODEC_MASK, view, size_max))
 
 
 def _records(header: Header, data: bytes) -> Iterator[Record]:
-    """Varints are read in line: this loop is most of what compaction costs, and a call a field would double it."""
+    """Reads varints inline: this loop is most of the cost of compaction, and a call per field would double it."""
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
     count, position, end, new, record = header.count, 0, len(data), _new, Record
@@ -218,7 +218,7 @@ def _records(header: Header, data: bytes) -> Iterator[Record]:
             if length & 1 or stop > end:
                 raise CorruptError("a record is cut short")
 
-            time_delta = data[position + 1]  # after the attributes, which mean nothing yet
+            time_delta = data[position + 1]  # after the attributes, which are unused
             position += 2
             if time_delta > 127:
                 time_delta, position = _varlong(data, position, time_delta)
@@ -281,7 +281,7 @@ def _headers(data: bytes, position: int) -> tuple[Headers, int]:
 
 
 def _varint(data: bytes, position: int, low: int) -> tuple[int, int]:
-    """The rest of an unsigned varint of 32 bits, whose first byte was `low`; and the position after it."""
+    """The rest of an unsigned 32-bit varint whose first byte was `low`, and the position after it."""
     value, shift = low & 127, 7
     while low > 127:
         low = data[position]
@@ -324,8 +324,8 @@ def build(
 ) -> bytes:
     """One batch of these records, at their own offsets and timestamps.
 
-    `append_time` makes it LogAppendTime with that time. `base_offset`, `last_offset` and `max_timestamp` override what
-    the records say: compaction keeps the span of a batch that lost records, and even one that lost all of them.
+    `append_time` makes it LogAppendTime with that time. `base_offset`, `last_offset` and `max_timestamp` override the
+    values from the records: compaction keeps the offset range of a batch that lost some or all of its records.
     """
     records = records if isinstance(records, (list, tuple)) else list(records)
     if base_offset is None:
@@ -339,7 +339,7 @@ def build(
     elif max_timestamp is None:
         max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
 
-    attributes = codec if records else Codec.NONE  # an empty batch has nothing to compress, and readers expect no bytes
+    attributes = codec if records else Codec.NONE  # an empty batch is not compressed: readers expect no bytes
     attributes |= LOG_APPEND_TIME if append_time is not None else 0
     attributes |= TRANSACTIONAL if transactional else 0
     attributes |= CONTROL if control else 0
@@ -379,7 +379,7 @@ def encode_record(record: Record, base_offset: int, base_timestamp: int) -> byte
 
 
 def varint(value: int) -> bytes:
-    """Zigzag: the sign in the lowest bit, so that small numbers of either sign are short."""
+    """Zigzag: the sign is in the lowest bit, so that small numbers of either sign are short."""
     value = value << 1 if value >= 0 else ~(value << 1)
     if value < 128:
         return _SHORT[value]

@@ -1,17 +1,18 @@
-"""The broker's view of a batch (magic 2): its checksum, and a complete walk over its records. The reference in Python.
+"""The broker's check of a batch (magic 2): its checksum, and a complete walk over its records. Reference in Python.
 
-`native.check` answers the same from the crate, in windows and without an object for each record; this module says what
-the answers mean and stands in where the crate is not built. Property tests hold the two equal.
+`native.check` does the same in the crate, in windows and without an object for each record. This module defines the
+results, and replaces the crate where it is not built. Property tests check that both are equal.
 
 Laws, of both:
-- The checksum comes first. Then the records must inflate to exactly `count` of them, each must end where its size says,
-  and so must its key, value and headers; a length of -1 is null, nothing is below it; header keys are not null.
-- The offset of a record is its index: a client numbers from 0.
-- Timestamps are sums of 64 bits that wrap, as in Kafka, and are compared with the limits of the topic as Kafka does.
-- Frames are Kafka's: lz4 has one frame of independent blocks, with every checksum right and nothing behind it.
-- A limit on what is inflated and on the number of records ends the walk with OVER, which says nothing of the batch.
+- The checksum comes first. Then the records must decompress to exactly `count` records. Each must end where its size
+  says, and so must its key, value and headers. A length of -1 is null, smaller ones are invalid. Header keys are not
+  null.
+- The offset of a record is its index: clients number from 0.
+- Timestamps are 64-bit sums that wrap, as in Kafka, and are compared with the limits of the topic as Kafka does.
+- Frames are Kafka's: lz4 has one frame of independent blocks, with every checksum right and nothing after it.
+- Limits on the decompressed size and the number of records end the walk with OVER. Then the batch may be valid or not.
 
-The limits here are tighter than those of the crate, because everybody waits while Python walks.
+The limits here are lower than those of the crate, because the walk in Python blocks all other clients.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from ottla.records.batch import Header
     from ottla.records.compress import Buffer
 
-SOUND, CHECKSUM, WRONG, OVER, LARGE = range(5)  # Verdict.state; LARGE: packed anew it would be too large
+SOUND, CHECKSUM, WRONG, OVER, LARGE = range(5)  # Verdict.state; LARGE: too large after recompression
 NO_KEY, BAD_TIME, BAD_TYPE = 1, 2, 3  # the rules a record can break
 INFLATED_MAX: Final = 16 << 20
 RECORDS_MAX: Final = 200_000
@@ -50,14 +51,14 @@ _SIGN: Final = 1 << 63
 
 
 class Rules(NamedTuple):
-    """What the topic asks of each record."""
+    """The topic's requirements for each record."""
 
     keyed: bool
     create_time: bool
     now_ms: int
     before_ms: int
     after_ms: int
-    errors_max: int  # how many refused records are named
+    errors_max: int  # how many refused records are listed
 
 
 class Limits(NamedTuple):
@@ -74,7 +75,7 @@ class Verdict(NamedTuple):
     negative: bool  # a timestamp is below -1
     errors: list[tuple[int, int, int]]  # index, broken rule, timestamp
     errors_total: int
-    bad_times: bool  # a rule about times is among the broken ones
+    bad_times: bool  # whether a broken rule is about timestamps
 
 
 class Seen(NamedTuple):
@@ -84,12 +85,12 @@ class Seen(NamedTuple):
 
 
 def on_loop(limits: Limits) -> Limits:
-    """What is left of the limits while everybody waits for Python."""
+    """The lower limits for a check in Python on the event loop."""
     return Limits(limits.inflated, min(limits.records, LOOP_RECORDS_MAX))
 
 
 def wrap(value: int) -> int:
-    """As a signed number of 64 bits."""
+    """As a signed 64-bit number."""
     return ((value + _SIGN) & _LOW) - _SIGN
 
 
@@ -100,7 +101,7 @@ def check(data: Buffer, rules: Rules, limits: Limits) -> Verdict:
 def transcode(
     data: Buffer, rules: Rules, limits: Limits, codec: int, level: int | None, size_max: int
 ) -> tuple[Verdict, bytes]:
-    """The same, and if no record is refused, all packed with another codec, in no more than `size_max` bytes."""
+    """Check, and if no record is refused, recompress all with another codec into at most `size_max` bytes."""
     verdict, content = _check(data, rules, limits)
     if verdict.state != SOUND or verdict.errors_total:
         return verdict, b""
@@ -135,7 +136,7 @@ def _check(data: Buffer, rules: Rules, limits: Limits) -> tuple[Verdict, bytes]:
 
 
 def inflate(codec: int, payload: memoryview, size_max: int) -> bytes:
-    """The records of a batch, strictly: what Kafka would not read is refused even if our codecs could."""
+    """The decompressed records of a batch. Strict: what Kafka would not read is refused even if our codecs could."""
     if codec == Codec.NONE:
         if len(payload) > size_max:
             raise InflatedError(f"records take more than {size_max} bytes")
@@ -181,7 +182,7 @@ def _judge(head: Header, content: bytes, rules: Rules, limits: Limits) -> Verdic
 
 
 def walk(content: bytes, count: int) -> Iterator[Seen]:
-    """Every field of every record, `count` of them and nothing else; CorruptError where they are not."""
+    """All fields of `count` records. CorruptError if there are fewer or more, or one is malformed."""
     position, end = 0, len(content)
     try:
         for _ in range(count):
@@ -212,7 +213,7 @@ def walk(content: bytes, count: int) -> Iterator[Seen]:
 
 
 def _skip(content: bytes, position: int, stop: int) -> tuple[bool, int]:
-    """Past a key or value, which must end before `stop`; whether there is one."""
+    """Skip a key or value, which must end before `stop`. Returns whether it is not null, and the position after it."""
     size, position = varint(content, position)
     if size < 0:
         if size < -1:
@@ -226,7 +227,7 @@ def _skip(content: bytes, position: int, stop: int) -> tuple[bool, int]:
 
 
 def varint(content: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint of 32 bits and the position after it."""
+    """A zigzag varint of 32 bits, and the position after it."""
     low = content[position]
     if low < 128:
         return (low >> 1) ^ -(low & 1), position + 1

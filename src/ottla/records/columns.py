@@ -1,20 +1,21 @@
-"""Record batches ↔ Arrow columns, in Python: the twin of the native crate, which serves where that is not built.
+"""Record batches ↔ Arrow columns, in Python: used where the native crate is not built.
 
     key        binary, may be null           offset          int64
     value      binary, may be null           timestamp       int64, milliseconds, -1 if the format has none
-    headers    list of (key: string, value: binary), null for a record without; only when asked for
+    headers    list of (key: string, value: binary), null for a record without; only if requested
     timestamp_type   int32: 0 the client's time, 1 the broker's, -1 none (magic 0)
 
 The names and meanings are those of Spark's own Kafka source, so that its rows and ours are the same. Callers use
 `records.native`, which documents the functions and chooses between the crate and this file. Both follow these laws:
 
-- A batch is checked before it is used: span, checksum, sizes, every record inside the batch's span of offsets. What is
-  wrong is a ValueError with the batch's offset in it. A torn batch at the end is no error: the rest was not fetched.
-- Nothing is lost between calls: `next_offset` never lies past a wanted record that is not in the columns.
-- Memory is bounded by what came in and by `size_max`: at most that many bytes are inflated for one batch, and no
-  further batch is begun once the columns hold as much. Both are at most 256 MiB, so that no column outgrows the 32-bit
+- A batch is checked before it is used: offset range, checksum, sizes, and that every record is in the batch's offset
+  range. Errors are a ValueError with the batch's offset. An incomplete batch at the end is no error: the rest was not
+  fetched.
+- Nothing is lost between calls: `next_offset` is never past a wanted record that is not in the columns.
+- Memory is bounded by the input and by `size_max`: at most that many bytes are decompressed for one batch, and no
+  further batch is begun once the columns have that size. Both are at most 256 MiB, so that no column exceeds the 32-bit
   positions of Arrow's `binary`, the one layout for bytes that Spark reads without a copy.
-- Transactions that were aborted are left out by the rule of Kafka's consumer; see `_Aborts`.
+- Aborted transactions are left out by the rule of Kafka's consumer; see `_Aborts`.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ OFFSET_MAX: Final = 0x7FFFFFFFFFFFFFFF
 EPOCH_MAX: Final = 0x7FFF
 PARTITIONS_MAX: Final = 1_000_000
 BATCH_SIZE_MAX: Final = 0x7FFFFFFF
-RECORD_SIZE_MAX: Final = 0x7FFFFFFF - 100  # of its content: the batch of one such record has a length of 32 bits
+RECORD_SIZE_MAX: Final = 0x7FFFFFFF - 100  # of its content: the batch of one such record still has a 32-bit length
 NO_TIMESTAMP: Final = -1
-ROW_SIZE: Final = 32  # what a row takes in the columns, besides its bytes
+ROW_SIZE: Final = 32  # size of a row in the columns, besides its bytes
 HEADER_ROW_SIZE: Final = 16
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-LEVELS: Final = {Codec.GZIP: (-1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131072, 22)}  # as Kafka has them
+LEVELS: Final = {Codec.GZIP: (-1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131072, 22)}  # as in Kafka
 
 _FIELDS: Final = [
     pa.field("key", pa.binary()),
@@ -64,7 +65,7 @@ class Columns(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What is to be written, in the types that both encoders take: see `rows`."""
+    """The rows to write, in the types that both encoders take: see `rows`."""
 
     keys: pa.BinaryArray
     values: pa.BinaryArray
@@ -74,7 +75,7 @@ class Rows(NamedTuple):
 
 
 class EncodeOptions(NamedTuple):
-    """How the batches are to be made; the options of `encode_columns`."""
+    """The options of `encode_columns`."""
 
     partition_count: int
     codec: int
@@ -159,7 +160,7 @@ def _records(data: Buffer, entry: Entry, head: Header, size_max: int) -> Iterato
     for record in batch.iterate(data, entry.position, size_max):
         if not head.base_offset <= record.offset <= head.last_offset:
             raise CorruptError(f"offset {record.offset} lies outside of the batch")
-        if not -OFFSET_MAX <= record.timestamp <= OFFSET_MAX:  # wraps, as 64 bits do in Java
+        if not -OFFSET_MAX <= record.timestamp <= OFFSET_MAX:  # wraps, as 64-bit numbers do in Java
             record = record._replace(timestamp=(record.timestamp + 2**63) % 2**64 - 2**63)
         yield record
 
@@ -175,11 +176,11 @@ def _message(data: Buffer, entry: Entry, check_crc: bool, size_max: int) -> tupl
 
 
 class _Aborts:
-    """Which batches a reader of committed records must not see: the rule of Kafka's consumer.
+    """Which batches a read_committed reader must not see: the rule of Kafka's consumer.
 
-    A broker sends, with the batches, (producer, first offset) of every aborted transaction that touches them. From the
-    batch that holds a first offset on, all transactional batches of that producer are hidden, up to its next ABORT
-    marker. A COMMIT marker ends nothing: an aborted transaction of the same producer may begin in a later batch only.
+    With the batches, a broker sends (producer, first offset) of every aborted transaction in them. From the batch with
+    a first offset on, all transactional batches of that producer are hidden, up to its next ABORT marker. A COMMIT
+    marker changes nothing: an aborted transaction of the same producer can only begin in a later batch.
     """
 
     def __init__(self, aborted: Iterable[tuple[int, int]], size_max: int) -> None:
@@ -200,7 +201,7 @@ class _Aborts:
 
     def _aborts(self, data: Buffer, position: int) -> bool:
         marker = next(iter(batch.iterate(data, position, self._size_max)), None)
-        if marker is None:  # compaction took the marker and left the span
+        if marker is None:  # compaction removed the marker and kept the offset
             return False
         if marker.key is None or len(marker.key) < KEY.size:
             raise CorruptError("a control record has no type")
@@ -211,7 +212,7 @@ class _Aborts:
 
 
 class _Found:
-    """Columns in the making."""
+    """Columns while they are built."""
 
     def __init__(self, headers: bool) -> None:
         self.size = 0
@@ -251,7 +252,7 @@ class _Found:
 
 
 def rows(keys: object, values: object, headers: object, timestamps: object, partitions: object) -> Rows:
-    """The columns in one piece each, of one length and of the types of `Rows`; a ValueError says what cannot be one."""
+    """The columns, each in one piece, of equal length and the types of `Rows`. ValueError if one is invalid."""
     given = [column for column in (keys, values, headers, timestamps, partitions) if column is not None]
     if not given:
         raise ValueError("there is no column to write")
@@ -269,7 +270,7 @@ def rows(keys: object, values: object, headers: object, timestamps: object, part
 
 def _whole(name: str, column: object) -> pa.Array:
     whole = column
-    if isinstance(column, pa.ChunkedArray):  # of which Arrow copies even a single piece
+    if isinstance(column, pa.ChunkedArray):  # combining copies even a single chunk
         whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if not isinstance(whole, pa.Array):
         raise ValueError(f"the column {name} is {type(column).__name__}, not one Arrow array of at most 2 GiB")
@@ -355,7 +356,7 @@ def _outgoing(given: Rows, now_ms: int) -> Iterator[tuple[Record, int | None]]:
 
 
 class _Open:
-    """A batch in the making: its records, and how large it is before compression."""
+    """A batch while it is built: its records, and its size before compression."""
 
     __slots__ = ("records", "size")
 
@@ -378,7 +379,7 @@ class _Writer:
         self._done: dict[int, list[bytes]] = {}
 
     def spread(self, record: Record, content: int) -> None:
-        """Records without a key stay with one partition for a batch: full batches, and few of them."""
+        """Records without a key stay on one partition for a batch: full batches, and few of them."""
         held = self._open.get(self._sticky)
         if held is not None and held.size_with(record, content) > self._target.batch_bytes:
             self._finish(self._sticky)
@@ -386,7 +387,7 @@ class _Writer:
         self.put(record, content, self._sticky)
 
     def put(self, record: Record, content: int, partition: int) -> None:
-        """An empty batch takes any record: one that is larger than a batch may be gets a batch for itself."""
+        """An empty batch takes any record: one that is larger than a batch gets its own."""
         held = self._open.get(partition) or _Open()
         size = held.size_with(record, content)
         if size > self._target.batch_bytes and held.records:
@@ -420,7 +421,7 @@ class _Writer:
 
 
 def _content_size(record: Record) -> int:
-    """The encoded size of all but the two deltas and the length before it all."""
+    """The encoded size without the two deltas and the leading length."""
     size = 1 + _blob_size(record.key) + _blob_size(record.value)
     if not record.headers:
         return size + 1

@@ -7,15 +7,15 @@ snappy  the Java framing (xerial): `82 "SNAPPY" 00 | version i32 | oldest reader
         A raw snappy block with no framing, as several clients send, is accepted too.
 lz4     LZ4 frames with independent blocks of 64 KiB. The frame header ends in a one-byte hash of its descriptor. The
         first Kafka writer hashed the four magic bytes with it; every magic 0 message in the world carries that wrong
-        byte, and readers of magic 0 expect it. So for magic 0 it is written wrong on purpose and ignored when read.
+        byte, and readers of magic 0 expect it. So magic 0 is written with the wrong byte, and it is ignored on reading.
 zstd    RFC 8878 frames.
 
-Law: inflating never allocates more than `size_max` bytes, whatever the input claims. zlib stops at a limit by itself,
+Law: decompression never allocates more than `size_max` bytes, whatever the input claims. zlib has a limit of its own,
 snappy declares its size up front, and for lz4 and zstd the block headers give an upper bound before anything is
-inflated; the output buffer is the smaller of that bound and the limit, and running out of it is an error.
+decompressed. The output buffer is the smaller of that bound and the limit, and running out of it is an error.
 
-cramjam (the library behind the last three) is imported on first use: a broker that stores batches as they come never
-needs it.
+cramjam (the library behind the last three) is imported on first use: a broker that stores batches unchanged never needs
+it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Buffer = bytes | bytearray | memoryview
 
-# A batch of 1 MiB, Kafka's usual largest, may grow 256 times before it is taken for an attack.
+# A batch of 1 MiB, Kafka's default maximum, may grow 256 times before it is treated as an attack.
 SIZE_MAX: Final = 256 * 1024 * 1024
 
 
@@ -45,18 +45,18 @@ class Codec(IntEnum):
 
 
 class CorruptError(BrokerError):
-    """Bytes that cannot be what they claim to be. Reading records raises this and nothing else."""
+    """The bytes are malformed. Reading records raises only this error."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
 
 
 class InflatedError(CorruptError):
-    """Bytes that may be sound, but would inflate to more than the caller allows."""
+    """The bytes may be valid, but would decompress to more than the caller allows."""
 
 
 def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int = 2) -> bytes:
-    """`level` is Kafka's number for the codec; None is the codec's default. `magic` matters to lz4 alone."""
+    """`level` is Kafka's number for the codec; None is the codec's default. `magic` matters only for lz4."""
     if codec == Codec.NONE:
         return bytes(data)
     if codec == Codec.GZIP:
@@ -71,7 +71,7 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
 
 
 def decompress(codec: int, data: Buffer, size_max: int = SIZE_MAX, *, magic: int = 2) -> bytes:
-    """Raises CorruptError for bytes that do not inflate, or would inflate to more than `size_max`."""
+    """CorruptError for bytes that cannot be decompressed, or would exceed `size_max`."""
     if codec == Codec.NONE:
         return bytes(data)
     inflate = _INFLATE.get(codec)
@@ -125,7 +125,7 @@ def _gzip_decompress(data: Buffer, size_max: int) -> bytes:
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK: Final = 32 * 1024  # the block size of the Java writer
-_SNAPPY_RATIO_MAX: Final = 32  # a 3-byte copy yields at most 64 bytes: nothing honest declares more
+_SNAPPY_RATIO_MAX: Final = 32  # a 3-byte copy yields at most 64 bytes: a larger size is invalid
 
 
 def _snappy_compress(data: Buffer) -> bytes:
@@ -148,7 +148,7 @@ def _snappy_decompress(data: Buffer, size_max: int) -> bytes:
     if end < position:
         raise CorruptError("snappy: the header is cut short")
     while position < end:
-        if bytes(view[position : position + 8]) == _XERIAL_MAGIC:  # one stream after another
+        if bytes(view[position : position + 8]) == _XERIAL_MAGIC:  # several streams in a row
             position += 16
             continue
         length = int.from_bytes(view[position : position + 4], "big")
@@ -181,7 +181,7 @@ def _snappy_block(block: memoryview, size_max: int) -> bytes:
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_DESCRIPTOR: Final = b"\x60\x40"  # version 1, independent blocks; blocks of 64 KiB; no checksums, no size
 _LZ4_BLOCK: Final = 64 * 1024
-_LZ4_DEFAULT: Final = 9  # Kafka's default level, for which its writer takes the fast compressor
+_LZ4_DEFAULT: Final = 9  # Kafka's default level, for which its writer uses the fast compressor
 _LZ4_STORED: Final = 0x80000000
 _LZ4_RATIO_MAX: Final = 255
 
@@ -206,7 +206,7 @@ def _lz4_block(plain: memoryview, level: int | None) -> bytes:
 
     if level is None or level == _LZ4_DEFAULT:
         return bytes(lz4.compress_block(plain, store_size=False))
-    # The block interface knows one level, so a frame of one block is made and the block taken out of it.
+    # The block interface has only one level, so make a frame of one block and take the block out of it.
     frame = bytes(lz4.compress(plain, level=level))
     size = int.from_bytes(frame[7:11], "little")
     return bytes(plain) if size & _LZ4_STORED else frame[11 : 11 + size]
@@ -225,7 +225,7 @@ def _lz4_decompress(data: Buffer, size_max: int) -> bytes:
 
 
 def _lz4_bound(view: memoryview) -> int:
-    """The most bytes the frames can inflate to, from their block headers alone."""
+    """The most bytes that the frames can decompress to, from their block headers alone."""
     bound, position, end = 0, 0, len(view)
     while position < end:
         if end - position < 7 or bytes(view[position : position + 4]) != _LZ4_MAGIC:
@@ -244,9 +244,9 @@ def _lz4_bound(view: memoryview) -> int:
 
 
 def lz4_check(view: memoryview) -> None:
-    """That these are the frames Kafka reads: one, of independent blocks, with no dictionary and nothing behind it.
+    """Check that Kafka can read this: one frame of independent blocks, without a dictionary and with nothing after it.
 
-    The library that inflates it checks the hashes of blocks and content.
+    The decompression library checks the hashes of blocks and content.
     """
     if len(view) < 7 or bytes(view[:4]) != _LZ4_MAGIC:
         raise CorruptError("lz4: not a frame")
@@ -275,7 +275,7 @@ def lz4_check(view: memoryview) -> None:
 
 
 def _lz4_mend(data: Buffer) -> Buffer:
-    """A magic 0 frame with the hash byte of its header put right."""
+    """A magic 0 frame with the corrected hash byte of its header."""
     if len(data) < 7:
         raise CorruptError("lz4: not a frame")
     position = 6 + 8 * (data[4] >> 3 & 1)
@@ -287,7 +287,7 @@ def _descriptor_hash(descriptor: bytes) -> bytes:
 
 
 def _xxhash32_short(data: bytes) -> int:
-    """XXH32 with seed 0 of fewer than 16 bytes, which is all a frame descriptor has."""
+    """XXH32 with seed 0 of fewer than 16 bytes, which is enough for a frame descriptor."""
     assert len(data) < 16, "longer input is hashed in four lanes"
     prime2, prime3, prime4, prime5 = 2246822519, 3266489917, 668265263, 374761393
     mask = 0xFFFFFFFF
@@ -334,7 +334,7 @@ def _zstd_decompress(data: Buffer, size_max: int) -> bytes:
 
 
 def _zstd_bound(view: memoryview) -> int:
-    """The most bytes the frames can inflate to, from their block headers alone: a block is at most 128 KiB."""
+    """The most bytes that the frames can decompress to, from their block headers alone: a block is at most 128 KiB."""
     bound, position, end = 0, 0, len(view)
     while position < end:
         magic = bytes(view[position : position + 4])

@@ -1,11 +1,11 @@
-"""A number that stands for a set of rows, in whatever order and pieces they come: the sum of a hash of each row.
+"""A number that identifies a set of rows, in any order and any pieces: the sum of a hash of each row.
 
-Two sets with the same number of rows and the same digest are the same but for a chance of one in 2**64. It tells a
-writer that repeats its work whether the rows are those of the first time, however they are spread over tasks. What is
-not given in a row, such as a timestamp that is left to the writer, has no part in it. It guards against mistakes, not
-against somebody who makes up rows to deceive it: there is no secret in it.
+Two sets with the same number of rows and the same digest are equal, except for a chance of one in 2**64. A writer that
+repeats its work uses it to tell whether the rows are the same as the first time, however they are spread over tasks.
+Values that are not given, such as a timestamp that is left to the writer, are not part of it. It protects against
+mistakes, not against forged rows: it uses no secret.
 
-The twin of `tally.rs` of the native crate, which serves where that is not built; `records.native` chooses.
+The Python version of `tally.rs` in the native crate, used where that is not built; `records.native` chooses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MASK: Final = 2**64 - 1
 FIRST: Final = 0x9E37_79B9_7F4A_7C15
 SECOND: Final = 0xD6E8_FEB8_6659_FD93
-NULL: Final = MASK  # in the place of a length
+NULL: Final = MASK  # in place of a length
 CHUNK: Final = 16
 
 

@@ -1,4 +1,4 @@
-"""Messages, magic 0 and 1: reading, building, wrappers of compressed messages, and conversion down for old fetchers.
+"""Messages, magic 0 and 1: reading, building, wrappers of compressed messages, and down-conversion for old clients.
 
     position  field                     magic 0    magic 1
     0         offset             i64
@@ -11,10 +11,10 @@
     ...       value length, value i32              -1 is null
 
 There is no batch. A codec in the attributes makes a message a wrapper: no key, and its value is a compressed run of
-messages. The wrapper has the offset of its LAST inner message, so the log never inflates to find the next offset.
-Inner offsets are absolute in magic 0, which forces the broker to recompress every wrapper it appends; magic 1 counts
-them from 0 instead. A wrapper at offset 0 is taken as relative to 0 (some librdkafka releases send that).
-Under LogAppendTime the wrapper's timestamp and type hold for everything inside. Wrappers do not nest.
+messages. The wrapper has the offset of its LAST inner message, so the log never decompresses to find the next offset.
+Inner offsets are absolute in magic 0, so the broker must recompress every wrapper it appends; magic 1 counts them from
+0 instead. A wrapper at offset 0 is taken as relative to 0 (some librdkafka releases send that).
+Under LogAppendTime the wrapper's timestamp and type apply to all inner messages. Wrappers do not nest.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
     from ottla.records.compress import Buffer
 
 _HEAD: Final = Struct(">qiIbB")  # offset, length, crc, magic, attributes
-_BODY: Final = (18, 26)  # where the key's length stands, by magic
+_BODY: Final = (18, 26)  # position of the key's length, by magic
 _INT: Final = Struct(">i")
 _LONG: Final = Struct(">q")
 
 
-# Conversion down: what one answer holds, and what a batch may inflate to on the way to its portion.
+# Down-conversion: the limits of one answer, and of decompressing a batch for it.
 PORTION: Final = Limits(1 << 20, 2_000)
 CONVERTED_MAX: Final = Limits(8 << 20, 1 << 31)
 
 
 class ChecksumError(CorruptError):
-    """A message inside a wrapper was damaged before the wrapper was made."""
+    """A message inside a wrapper was damaged before it was compressed."""
 
 
 class Outer(NamedTuple):
@@ -79,14 +79,14 @@ class Outer(NamedTuple):
 
 
 class Inner(NamedTuple):
-    """A message read whole, its offset already absolute; `magic` is its own, not its wrapper's."""
+    """A complete message with its absolute offset; `magic` is its own, not its wrapper's."""
 
     record: Record
     magic: int
 
 
 def outer(buffer: Buffer, position: int = 0) -> Outer:
-    """The caller knows that length + 12 bytes are there, and that the length is at least 14."""
+    """The caller guarantees that length + 12 bytes are there, and that the length is at least 14."""
     offset, length, crc, magic, attributes = _HEAD.unpack_from(buffer, position)
     if magic == 0:
         return Outer(offset, length, crc, magic, attributes, NO_TIMESTAMP)
@@ -116,7 +116,7 @@ def messages(
     *,
     check: bool = False,
 ) -> list[Inner]:
-    """As `iterate`, with what a validator must see; `check` also verifies the CRC of what is inside a wrapper."""
+    """Like `iterate`, with the fields that a validator needs. `check` also verifies the CRC of inner messages."""
     head = outer(buffer, position)
     key, value = _content(buffer, position, head)
     if head.codec == Codec.NONE:
@@ -190,9 +190,9 @@ def build(
     level: int | None = None,
     append_time: int | None = None,
 ) -> bytes:
-    """The records at their own offsets as messages, or within one wrapper if a codec is given. Headers are lost."""
+    """The records at their own offsets as messages, or in one wrapper if a codec is given. Headers are lost."""
     attributes = LOG_APPEND_TIME if magic == 1 and append_time is not None else 0
-    # Inner offsets of magic 1 count from the first record; everything else stands where it will be in the log.
+    # Inner offsets of magic 1 count from the first record; all others are absolute.
     base = records[0].offset if magic == 1 and codec != Codec.NONE else 0
     data = b"".join(
         _message(offset - base, timestamp if append_time is None else append_time, key, value, magic, attributes)
@@ -223,7 +223,7 @@ _NULL: Final = _INT.pack(-1)
 def restamp(
     data: memoryview, position: int, head: Outer, *, offset: int, timestamp: int, append: bool
 ) -> list[bytes | memoryview]:
-    """The message with its final offset and, in magic 1, its final timestamp and type; as parts, nothing big copied."""
+    """The message with its final offset and, in magic 1, its final timestamp and type. As parts, to avoid a copy."""
     end = position + LOG_OVERHEAD + head.length
     if head.magic == 0 or (head.timestamp == timestamp and head.log_append_time == append):
         return [_LONG.pack(offset), data[position + 8 : end]]
@@ -234,16 +234,16 @@ def restamp(
 
 
 def down_convert(data: Buffer, magic: int, first_offset: int = 0) -> bytes:
-    """What a fetcher that knows nothing newer than `magic` (0 or 1) gets instead of `data`.
+    """Convert `data` for a client that knows no newer format than `magic` (0 or 1).
 
-    Entries old enough go out as they are. From newer ones control batches are dropped, and headers, producer fields and
-    (for magic 0) timestamps are lost; offsets stay, and what was compressed stays compressed. Messages before
-    `first_offset` are left out where they are not compressed, because some librdkafka releases trust that the first
-    one is the one they asked for. zstd has no place in the old formats: before anything was converted that is an error,
-    afterwards the answer ends there and the next fetch gets the error.
+    Entries of an old format are sent unchanged. From newer ones control batches are dropped, and headers, producer
+    fields and (for magic 0) timestamps are lost; offsets stay, and what was compressed stays compressed. Uncompressed
+    messages before `first_offset` are left out, because some librdkafka releases assume that the first message is the
+    requested one. The old formats cannot hold zstd: if nothing was converted yet, that is an error; otherwise the
+    answer ends there and the next fetch gets the error.
 
-    Everybody waits meanwhile, so an answer ends after `PORTION`. A batch that is larger goes out in portions, each from
-    `first_offset` on, and one that inflates to more than `CONVERTED_MAX` is refused.
+    This blocks all other clients, so an answer ends after `PORTION`. A larger batch is sent in portions, each from
+    `first_offset` on. A batch that decompresses to more than `CONVERTED_MAX` is refused.
     """
     found: list[bytes] = []
     left = PORTION
@@ -282,7 +282,7 @@ def down_convert(data: Buffer, magic: int, first_offset: int = 0) -> bytes:
 
 
 def _portion(view: memoryview, first_offset: int, codec: int) -> tuple[list[Record], bool]:
-    """What to convert of one entry, and whether that is the rest of it. InflatedError when it is too large."""
+    """The records of one entry to convert, and whether they are the rest of it. InflatedError if it is too large."""
     if view[MAGIC_POSITION] != batch.MAGIC:
         messages = iterate(view, 0, CONVERTED_MAX.inflated, PORTION.records)
         return [one for one in messages if codec != Codec.NONE or one.offset >= first_offset], True

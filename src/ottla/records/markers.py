@@ -23,7 +23,7 @@ class EndMarker(NamedTuple):
 
 
 def read_type(key: bytes | None) -> int | None:
-    """The type of a control record, None when the key is too short to have one."""
+    """The type of a control record; None if the key is too short."""
     if key is None or len(key) < KEY.size:
         return None
     kind: int = KEY.unpack_from(key)[1]

@@ -1,13 +1,13 @@
-"""The hash of a key, by which Kafka's Java clients choose a partition, for one key at a time.
+"""The hash of a key by which Kafka's Java clients choose a partition, for one key at a time.
 
     partition = (murmur2(key) & 0x7FFFFFFF) % number of partitions
 
-Columns of keys are for `records.native`; this needs nothing but Python.
+For columns of keys use `records.native`; this needs only Python.
 """
 
 
 def murmur2(data: bytes) -> int:
-    """MurmurHash2 of 32 bits with the seed that Kafka's Java clients have, as a signed number."""
+    """The 32-bit MurmurHash2 with the seed of Kafka's Java clients, as a signed number."""
     mix, mask, whole = 0x5BD1E995, 0xFFFFFFFF, len(data) & ~3
     digest = 0x9747B28C ^ len(data)
     for position in range(0, whole, 4):

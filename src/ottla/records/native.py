@@ -1,17 +1,17 @@
-"""The one door to native code for records: a checksum, the check of a produced batch, single records of a stored one,
-and whole batches ↔ Arrow columns.
+"""The only access to native code for records: a checksum, the check of a produced batch, single records of a stored
+batch, and whole batches ↔ Arrow columns.
 
-CRC-32C (Castagnoli) guards every v2 batch. It runs at more than 10 GB/s with the processor's own instruction; a Python
-loop would be ten thousand times slower. Only this file knows which library does it.
+CRC-32C (Castagnoli) protects every v2 batch. With the processor's own instruction it runs at more than 10 GB/s; a
+Python loop would be ten thousand times slower. Only this file knows which library is used.
 
-That extension is loaded by its file, past the `__init__` of its package, which imports a command line and the readers
-of package metadata: 40 ms, an eighth of the time a broker has to its first answer.
+That extension is loaded from its file, bypassing the `__init__` of its package, which imports a command line and the
+readers of package metadata: 40 ms, an eighth of the broker's startup time.
 
-Everything else is in the crate under `native/`. Where it is not built, or built for another version of this file, the
-twins in Python give the same answers slowly and within tighter limits: `check` and `pick` for the broker, `columns` for
-readers and writers of many records (Spark, pandas). The crate works without a Python object for each record and, where
-that is worth it, without the interpreter's lock. Its columns come as plain buffers that pyarrow adopts without a copy:
-both sides know Arrow's layout, so neither needs the other's library. All are imported at the first call.
+Everything else is in the crate under `native/`. If it is not built, or built for another version of this file, Python
+modules give the same results slowly and with lower limits: `check` and `pick` for the broker, `columns` for readers and
+writers of many records (Spark, pandas). The crate creates no Python object per record and releases the GIL where that
+pays off. Its columns are plain buffers that pyarrow uses without a copy: both sides know Arrow's layout, so neither
+needs the other's library. All modules are imported at the first call.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ __all__ = [
 
 
 def check(data: Buffer, rules: Rules, limits: Limits, *, release: bool = False) -> Verdict:
-    """What `ottla.records.check` says of one batch of magic 2. `release`: in a thread, so let others run meanwhile."""
+    """Check one batch of magic 2, as `ottla.records.check` does. `release`: release the GIL; for calls in a thread."""
     crate = _crate()
     if crate is None:
         from ottla.records import check as twin
@@ -83,7 +83,7 @@ def transcode(
     size_max: int,
     release: bool = False,
 ) -> tuple[Verdict, bytes]:
-    """The same, and the batch's records packed with another codec, in at most `size_max` bytes."""
+    """The same, and recompress the batch's records with another codec into at most `size_max` bytes."""
     crate = _crate()
     if crate is None:
         from ottla.records import check as twin
@@ -95,8 +95,8 @@ def transcode(
 def since(
     data: Buffer, timestamp: int, start: int, limits: Limits, *, release: bool = False
 ) -> tuple[int, str, tuple[int, int] | None]:
-    """State and detail as in a verdict; offset and timestamp of the first record of a batch of magic 2, from offset
-    `start` on, whose timestamp is not below."""
+    """The first record of a batch of magic 2, from offset `start` on, whose timestamp is not below. Returns state and
+    detail as in a verdict, then its offset and timestamp."""
     crate = _crate()
     if crate is None:
         from ottla.records import pick as twin
@@ -108,8 +108,8 @@ def since(
 def portion(
     data: Buffer, start: int, *, records_max: int, bytes_max: int, limits: Limits
 ) -> tuple[int, str, list[Picked]]:
-    """State and detail as in a verdict; the records of a batch of magic 2 from offset `start` on, until they are
-    `records_max` or hold `bytes_max`."""
+    """The records of a batch of magic 2 from offset `start` on, at most `records_max` records and about `bytes_max`
+    bytes. State and detail as in a verdict."""
     crate = _crate()
     if crate is None:
         from ottla.records import pick as twin
@@ -128,20 +128,20 @@ def decode_columns(
     check_crc: bool = True,
     size_max: int,
 ) -> Columns:
-    """The records at offsets start <= offset < stop in what a Fetch answered for one partition.
+    """The records at offsets start <= offset < stop in the Fetch response for one partition.
 
-    `data` is whole batches of any magic, back to back, at most 256 MiB, perhaps with a torn one at the end; the first
-    may begin before `start`. It must not change during the call, in which other threads run. Control batches are left
-    out, and with `aborted`, the answer's list of (producer id, first offset), also what was aborted.
+    `data` is a sequence of whole batches of any magic, at most 256 MiB, the last one perhaps incomplete; the first may
+    begin before `start`. It must not change during the call, because other threads run meanwhile. Control batches are
+    left out, and with `aborted`, the response's list of (producer id, first offset), also aborted records.
 
-    Columns.batch        key, value, offset, timestamp, timestamp_type and, if asked for, headers: see `columns`
-    Columns.next_offset  start <= next_offset <= stop: where to go on. Beyond the last record if control, aborted or
-                         compacted batches follow it; equal to `stop` once there is nothing left to find before it.
-    Columns.bytes_read   size of the batches looked at. 0 with next_offset < stop: not one whole batch, fetch more.
+    Columns.batch        key, value, offset, timestamp, timestamp_type and, if requested, headers: see `columns`
+    Columns.next_offset  start <= next_offset <= stop: where to continue. Beyond the last record if control, aborted or
+                         compacted batches follow it; equal to `stop` if there is nothing left before it.
+    Columns.bytes_read   size of the batches processed. 0 with next_offset < stop: not one whole batch, fetch more.
 
-    `size_max` (at most 256 MiB) bounds what one batch may inflate to, and ends the call early once the columns hold as
-    much: then next_offset lies in what `data` still has, and another call with the same data and the same `aborted`
-    goes on there. ValueError, with the batch's offset: a checksum that does not match, or bytes that make no sense.
+    `size_max` (at most 256 MiB) limits the decompressed size of one batch, and ends the call early when the columns
+    have that size: then next_offset is in the rest of `data`, and another call with the same data and the same
+    `aborted` continues there. ValueError, with the batch's offset: a wrong checksum, or malformed bytes.
     """
     from ottla.records import columns
 
@@ -153,7 +153,7 @@ def decode_columns(
         found = crate.decode(data, start, stop, headers, aborted, check_crc, size_max)
         if found is not None:
             return _columns(found)
-        # magic 0 or 1 is somewhere in it: too rare for a second implementation
+        # it contains magic 0 or 1: too rare for a second implementation
     return columns.decode(
         data,
         start=start,
@@ -185,14 +185,14 @@ def encode_columns(
     """Partition → its batches (magic 2), in the order of the rows, ready for Produce.
 
     keys, values   binary or string, any width; None is a column of nulls
-    headers        list of (key: string, value: binary); a null list is none
-    timestamps     a timestamp, or milliseconds as integers; null, or no column, is `now_ms`; -1 is a record without
-    partitions     integers; null, or no column: murmur2 of the key as Kafka's Java clients do, and a row without a key
-                   goes where the last one went until that batch is full, then to the next partition. The first of a
-                   call is `now_ms` modulo the count, so that calls differ without chance having a part in it.
+    headers        list of (key: string, value: binary); a null list means no headers
+    timestamps     a timestamp, or milliseconds as integers; null, or no column, is `now_ms`; -1 is no timestamp
+    partitions     integers; null, or no column: murmur2 of the key, as in Kafka's Java clients. Rows without a key stay
+                   on one partition until its batch is full, then use the next one. The first partition of a call is
+                   `now_ms` modulo the count, so that calls differ without random numbers.
 
-    A batch has at most `batch_bytes` before compression, header included; a larger record has a batch for itself.
-    `base_sequences` is each partition's next sequence (0 if not named); it counts with a producer id only. A ValueError
+    A batch has at most `batch_bytes` before compression, including the header; a larger record gets its own batch.
+    `base_sequences` is the next sequence of each partition (default 0), used only with a producer id. A ValueError
     names the column or row that cannot be written.
     """
     from ottla.records import columns
@@ -223,8 +223,8 @@ def digest(
     timestamps: pa.Array | pa.ChunkedArray | None,
     partitions: pa.Array | pa.ChunkedArray | None,
 ) -> int:
-    """A number of 64 bits that stands for these rows in any order; numbers of parts add up, modulo 2**64, to that of
-    the whole. The columns are those of `encode_columns`, with topics where rows name theirs: see `digest`."""
+    """A 64-bit number that identifies these rows in any order. The numbers of parts add up, modulo 2**64, to that of
+    the whole. The columns are those of `encode_columns`, plus topics if rows name theirs: see `digest`."""
     from ottla.records import columns
     from ottla.records import digest as twin
 
@@ -237,7 +237,7 @@ def digest(
 
 
 def murmur2(keys: pa.Array | pa.ChunkedArray) -> pa.Int32Array:
-    """The hash of each key, signed, as Kafka's Java clients compute it; null for null. Its lower 31 bits, modulo the
+    """The signed hash of each key, as Kafka's Java clients compute it; null for null. Its lower 31 bits, modulo the
     number of partitions, are the partition of a record with that key."""
     import pyarrow as pa
 
@@ -252,30 +252,30 @@ def murmur2(keys: pa.Array | pa.ChunkedArray) -> pa.Int32Array:
 
 
 def is_built() -> bool:
-    """Whether the crate is there; otherwise its twin in Python answers, about a hundred times slower."""
+    """Whether the crate is built. Otherwise Python does the work, about a hundred times slower."""
     return _crate() is not None
 
 
 def missing() -> str | None:
-    """Without the crate, a line for the log that says so and what to do about it."""
+    """Without the crate: a log line that says so and how to build it."""
     return None if is_built() else MISSING
 
 
 @cache
 def warn_if_missing(log: Logger) -> None:
-    """Say it once in a process, however many brokers start there."""
+    """Log it once per process, however many brokers start in it."""
     if line := missing():
         log.warning(line)
 
 
 MISSING: Final = (
-    "the native part of Ottla is not here, so Python does its work, several times slower; to build it, put Rust on the "
+    "the native part of Ottla is missing, so Python does its work, several times slower; to build it, put Rust on the "
     "PATH and run `pip install --force-reinstall --no-deps --no-cache-dir ottla` (in a clone: `make setup`)"
 )
 
-# The crate: functions over buffers, nothing else crosses.
+# The crate: functions over buffers.
 
-INTERFACE: Final = 2  # of the functions below; a crate with another number is not used
+INTERFACE: Final = 2  # version of the functions below; a crate with another number is not used
 
 Region = object  # anything with the buffer protocol
 Blobs = tuple["Region | None", Region, Region, int, int]  # validity, positions, bytes, first row, number of rows
@@ -288,7 +288,7 @@ Found = tuple[
     Region,  # offset
     Region,  # timestamp
     Region,  # timestamp_type
-    # headers: rows without, validity, positions; then how many there are, the keys' positions, bytes; the values
+    # headers: rows without, validity, positions; then their number, the keys' positions and bytes; the values
     tuple[int, Region, Region, int, Region, Region, tuple[int, Region, Region, Region]] | None,
     int,  # next offset
     int,  # bytes read
@@ -321,7 +321,7 @@ class Crate(Protocol):
 
     def murmur2(self, keys: Blobs) -> Region: ...
 
-    # Verdicts and records come as plain tuples with the fields of their classes.
+    # Verdicts and records are plain tuples with the fields of their classes.
     def check(self, data: Region, rules: Rules, limits: Limits, release: bool) -> Verdict: ...
 
     def transcode(
@@ -344,36 +344,38 @@ class Crate(Protocol):
     ) -> tuple[int, str, list[Picked]]: ...
 
 
-Sound = tuple[int, int, int]  # of a batch: its last offset delta, largest timestamp and producer id
-# Topic (a name or an id), partition, where its records begin and end in the frame, and the answer up to its result.
+Sound = tuple[int, int, int]  # last offset delta, largest timestamp and producer id of a batch
+# Topic (name or id), partition, start and end of its records in the frame, and the answer up to its result.
 ProduceEntry = tuple["str | bytes", int, int, int, bytes]
 ProduceRead = tuple[int, int, list[ProduceEntry], bytes]  # acks, timeout, partitions, and the end of the answer
 
 
 class ProduceReader(NamedTuple):
-    """The functions behind `ottla.handlers.shortcut`. They have no twins: without them there is no shortcut."""
+    """The functions behind `ottla.handlers.shortcut`. They have no Python version: without the crate there is no
+    shortcut."""
 
-    # The request in a frame, if it is a usual one.
+    # The request in a frame, if it qualifies.
     read: Callable[[Region], ProduceRead | None]
-    # (data, start, end, keyed, now_ms, before_ms, after_ms, zstd, inflated_max): if the batch can be stored as it came.
+    # (data, start, end, keyed, now_ms, before_ms, after_ms, zstd, inflated_max): None if it cannot be stored unchanged.
     check: Callable[[Region, int, int, bool, int, int, int, bool, int], Sound | None]
 
 
-# Topic (a name or an id), partition, leader epoch, offset, most bytes.
+# Topic (name or id), partition, leader epoch, offset, max bytes.
 FetchEntry = tuple["str | bytes", int, int, int, int]
-# Correlation id, longest wait, fewest and most bytes, whether only committed records are wanted, session and its epoch,
-# whether a rack is named, partitions, and those that are not wanted any more.
+# Correlation id, max wait, min and max bytes, read_committed or not, session and its epoch, whether a rack is given,
+# partitions, and forgotten partitions.
 FetchRead = tuple[int, int, int, int, bool, int, int, bool, list[FetchEntry], list[tuple["str | bytes", int]]]
 # Partition, high watermark, last stable offset, log start, bytes of records.
 FetchPart = tuple[int, int, int, int, int]
 
 
 class FetchReader(NamedTuple):
-    """The functions behind `ottla.handlers.fetch_shortcut`. They have no twins either."""
+    """The functions behind `ottla.handlers.fetch_shortcut`. They have no Python version either."""
 
-    # The request in a frame, if it is a usual one.
+    # The request in a frame, if it qualifies.
     read: Callable[[Region], FetchRead | None]
-    # (version, correlation id, session, committed, topics): the pieces of the answer, between which the records go.
+    # (version, correlation id, session, committed, topics): the pieces of the answer, with the records to go between
+    # them.
     answer: Callable[[int, int, int, bool, list[tuple[str | bytes, list[FetchPart]]]], list[bytes] | None]
 
 
@@ -392,9 +394,9 @@ def produce_reader() -> ProduceReader | None:
 
 
 def walk_log(data: bytes, state: WalkState) -> Walked:
-    """Check the batches of a region of a log file, and say what is derived from them: see `walk`.
+    """Check the batches of a region of a log file, and derive the recovery data from them: see `walk`.
 
-    The crate has none for regions with magic 0 or 1: too rare for a second implementation.
+    The crate does not support magic 0 or 1 here: too rare for a second implementation.
     """
     from ottla.records import walk
 

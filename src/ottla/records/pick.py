@@ -1,7 +1,7 @@
 """Single records of a stored batch (magic 2): the first at or after a time, and a portion from an offset on.
 
 The reference in Python of what the crate does in windows; `native` chooses. State and detail are those of a verdict: a
-stored batch can be malformed, or be more than the limits allow.
+stored batch can be malformed, or exceed the limits.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Records in their place: how what a client sent is stored, once it is known to be good.
+"""How validated records are stored.
 
-Three ways, from cheap to dear. A batch or message is stamped: new offset, and a new timestamp and checksum if the topic
-has LogAppendTime; its payload goes on as it came. A wrapper of magic 1 likewise, at its last offset. Everything else is
-packed anew: another codec, another magic, or inner offsets that only the broker can know (magic 0).
+Three ways, from cheap to expensive. A batch or message is stamped: new offset, and a new timestamp and checksum if the
+topic has LogAppendTime; its payload is kept. A wrapper of magic 1 likewise, at its last offset. Everything else is
+rebuilt: another codec, another magic, or inner offsets that only the broker can know (magic 0).
 
-`Accepted.parts` is what goes to disk, in order; what is big is passed on as a view of the request and not copied.
+`Accepted.parts` is what is written to disk, in order; large parts are views of the request and not copied.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ottla.records.batch import Entry
 
 TIMESTAMP_MAX: Final = 0x7FFFFFFFFFFFFFFF
-STAMP: Final = Struct(">qii")  # base offset, length, leader epoch: what lies before the magic
+STAMP: Final = Struct(">qii")  # base offset, length, leader epoch: the fields before the magic
 STAMP_SIZE: Final = 16
 
 _MAGIC_AND_CRC: Final = Struct(">bI")
@@ -52,13 +52,13 @@ class Accepted(NamedTuple):
     max_timestamp: int
     offset_of_max_timestamp: int
     append_time: int  # -1 unless the topic has LogAppendTime
-    header: Header | None  # as it will stand in the log; None for magic 0 and 1
+    header: Header | None  # as it will be in the log; None for magic 0 and 1
     parts: list[bytes | memoryview]  # for writev
     size: int
 
 
 class BatchTarget(NamedTuple):
-    """Where the records are going and in what shape."""
+    """Where the records go and in what format."""
 
     config: TopicConfig
     base: int
@@ -85,7 +85,7 @@ def target_of(config: TopicConfig, base: int, epoch: int, now_ms: int, source: i
 
 
 def stamp(data: memoryview, head: Header, target: BatchTarget, latest: int) -> Accepted:
-    """The batch in its place. The checksum covers attributes and timestamps, so it is made anew only if they change."""
+    """The stamped batch. The checksum covers attributes and timestamps, so it is computed again only if they change."""
     append_time = target.append_time
     if append_time is not None:
         latest = append_time
@@ -104,7 +104,7 @@ def stamp(data: memoryview, head: Header, target: BatchTarget, latest: int) -> A
 
 
 def repack(packed: bytes, head: Header, target: BatchTarget, latest: int) -> Accepted:
-    """The batch with its records, which are the same, in another codec."""
+    """The batch with the same records in another codec."""
     append_time = target.append_time
     if append_time is not None:
         latest = append_time
@@ -124,7 +124,7 @@ def repack(packed: bytes, head: Header, target: BatchTarget, latest: int) -> Acc
 
 
 def rebase(accepted: Accepted, base: int, epoch: int) -> Accepted:
-    """What was accepted for one offset and leader epoch, at another. Of magic 2 only."""
+    """Move an accepted batch to another offset and leader epoch. Magic 2 only."""
     assert accepted.header is not None, "older formats have offsets in more places"
     moved = base - accepted.base
     header = accepted.header._replace(base_offset=base, leader_epoch=epoch)
@@ -152,7 +152,7 @@ def stamp_messages(data: memoryview, entries: list[Entry], target: BatchTarget) 
             latest, latest_offset = timestamp, offset
         size += entry.size
     last = target.base + len(entries) - 1
-    whole = b"".join(parts)  # because a write takes only so many parts, and messages may come in thousands
+    whole = b"".join(parts)  # one write takes a limited number of parts, and there may be thousands of messages
     return Accepted(target.base, last, latest, latest_offset, _time(append_time), None, [whole], size)
 
 
@@ -167,7 +167,7 @@ def stamp_wrapper(data: memoryview, entry: Entry, target: BatchTarget, count: in
 
 
 def rebuild(records: list[Record], target: BatchTarget, head: Header | None) -> Accepted:
-    """The records packed anew: another codec, another magic, or inner offsets that only the broker can know."""
+    """Rebuild the records: another codec, another magic, or inner offsets that only the broker can know."""
     config, base, append_time = target.config, target.base, target.append_time
     if any(record.timestamp < NO_TIMESTAMP for record in records):
         raise BrokerError(ErrorCode.INVALID_TIMESTAMP, "a timestamp cannot be negative")
@@ -193,7 +193,8 @@ def rebuild(records: list[Record], target: BatchTarget, head: Header | None) -> 
             raise too_large(entry.size, config)
     last = placed[-1].offset
     latest_offset = last
-    if config.magic != MAGIC and target.codec == Codec.NONE:  # each message is an entry, and the first of equals counts
+    # Each message is an entry, and of equal timestamps the first counts.
+    if config.magic != MAGIC and target.codec == Codec.NONE:
         latest_offset = next((r.offset for r in placed if r.timestamp == latest), base)
     if config.magic == 0 and append_time is None:
         latest = NO_TIMESTAMP

@@ -1,4 +1,4 @@
-"""What the leader does with produced records before they enter the log: refuse, or stamp offsets and hand on.
+"""The leader's checks of produced records before they enter the log: refuse, or stamp offsets and pass on.
 
 The rules, their order and their error codes are Apache Kafka's:
 
@@ -6,20 +6,20 @@ The rules, their order and their error codes are Apache Kafka's:
     entry     a client's batch starts at offset 0; max.message.bytes; checksum; a codec that exists
     batch     count agrees with the offsets; no control batches from clients; a producer id comes with a sequence and an
               epoch; transactions and idempotence only in magic 2
-    record    every field of every record is sound (`check`); keys where the topic is compacted; timestamps within
+    record    every field of every record is valid (`check`); keys where the topic is compacted; timestamps within
               message.timestamp.before/after.max.ms, refused record by record (`record_errors`); -1 is "no timestamp"
               and always fits
     topic     message.timestamp.type, compression.type and message.format.version decide how the records are stored
 
-Records stay opaque to Python: one native call walks over them all and says what is wrong, or what the largest
-timestamp is; another also packs them with the topic's codec. A batch of magic 2 whose topic asks for no more than
-offsets gets its first sixteen bytes replaced, the rest goes to disk as it came. Only the formats before magic 2 are
-read record by record, within limits.
+Python does not look into records: one native call walks over all of them and returns what is wrong, or the largest
+timestamp; another also recompresses them with the topic's codec. If the topic requires nothing but offsets, the first
+sixteen bytes of a batch of magic 2 are replaced and the rest is written unchanged. Only formats before magic 2 are read
+record by record, within limits.
 
-Nobody else is served during a call on the loop, so what would take long is not done there: LargeError says so, and the
-caller calls again from a thread with `thorough`, on bytes of its own, then places the result with `rebase`.
+A call on the event loop blocks all other clients, so long work is not done there: LargeError reports it. The caller
+then calls again from a thread with `thorough`, on its own copy of the bytes, and places the result with `rebase`.
 
-Old formats are converted, never mixed: everything in one request ends up in one batch; or, where the topic is kept in
+Old formats are converted, never mixed: everything in one request ends up in one batch; or, if the topic is stored in
 magic 0 or 1, in one wrapper, or message by message.
 """
 
@@ -74,27 +74,28 @@ __all__ = ["Accepted", "LargeError", "MalformedError", "RefusedError", "Terms", 
 
 NO_KEY: Final = "a compacted topic takes no record without a key"
 BAD_TYPE_TEXT: Final = "LogAppendTime is for the broker to set"
-# What may be inflated: on the loop, where everybody waits (some 10 ms), and in a thread, where only the sender does.
-# Kafka has no limit; the last is a thousand times its largest batch. What is not compressed was sent as it is.
+# How much may be decompressed: on the loop, which blocks all clients (some 10 ms), and in a thread, where only the
+# sender waits. Kafka has no limit; the last is a thousand times its largest batch. Uncompressed records are not
+# limited.
 ON_LOOP: Final = Limits(4 << 20, 1 << 31)
 PLAIN_ON_LOOP: Final = Limits(16 << 20, 1 << 31)
 IN_THREAD: Final = Limits(1 << 30, 50_000_000)
-# Old formats are opened in Python, at some microseconds for each message.
+# Old formats are read in Python, at some microseconds for each message.
 OLD_ON_LOOP: Final = Limits(1 << 20, 2_000)
 OLD_IN_THREAD: Final = Limits(16 << 20, 200_000)
-OLD_TOPIC: Final = Limits(4 << 20, 10_000)  # of a topic that is kept in magic 0 or 1, always on the loop
-ERRORS_MAX: Final = 1_000  # how many refused records an answer names
-NO_EPOCH: Final = -1  # of a producer; Kafka takes it, and nothing below it
+OLD_TOPIC: Final = Limits(4 << 20, 10_000)  # of a topic that is stored in magic 0 or 1, always on the loop
+ERRORS_MAX: Final = 1_000  # how many refused records an answer lists
+NO_EPOCH: Final = -1  # of a producer; Kafka accepts it, but nothing below
 ZSTD_SINCE: Final = 7  # the first produce version that may carry zstd
 BATCH_SINCE: Final = 3  # the first produce version that carries batches instead of message sets
 
 _UNUSUAL: Final = LOG_APPEND_TIME | CONTROL
-_ZSTD: Final = int(Codec.ZSTD)  # plain, because comparing with an enum member costs more than the rest of its line
+_ZSTD: Final = int(Codec.ZSTD)  # an int, because comparing with an enum member costs more than the rest of its line
 _new = tuple.__new__
 
 
 class Terms(NamedTuple):
-    """What a topic asks of batches that it stores as they came: see `validate`."""
+    """A topic's requirements for batches that it stores unchanged: see `validate`."""
 
     size_max: int
     keyed: bool
@@ -103,7 +104,7 @@ class Terms(NamedTuple):
 
 
 def terms_of(config: TopicConfig) -> Terms | None:
-    """None if the topic has something to change in every batch."""
+    """None if the topic changes every batch."""
     if config.compression_type != "producer" or config.message_timestamp_type != "CreateTime" or config.magic != MAGIC:
         return None
     return Terms(
@@ -115,21 +116,21 @@ def terms_of(config: TopicConfig) -> Terms | None:
 
 
 class MalformedError(BrokerError):
-    """The request does not contain one batch: refused before the log is looked up."""
+    """The request does not contain exactly one batch: refused before the log is looked up."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
 
 
 class LargeError(BrokerError):
-    """The records may be sound, but to know it would take too long here."""
+    """The records may be valid, but checking them here would take too long."""
 
     def __init__(self) -> None:
         super().__init__(ErrorCode.RECORD_LIST_TOO_LARGE, "the records are more than is checked at once")
 
 
 class RefusedError(BrokerError):
-    """Some records of a batch are invalid: `record_errors` names them by their index in it."""
+    """Some records of a batch are invalid: `record_errors` lists them by their index."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(code, message)
@@ -149,8 +150,8 @@ def validate(
 ) -> Accepted:
     """`base` is the next offset of the log. `client=False` is for what the broker itself writes, such as markers.
 
-    The conjunction below is the common case, in which there is nothing to do but stamp; whatever falls out of it is
-    looked at in order by `_careful`, which also knows which rule was broken.
+    The conjunction below is the common case, which only needs stamping. All other cases are checked in order by
+    `_careful`, which also finds the broken rule.
     """
     size = len(data)
     verdict = None
@@ -219,10 +220,10 @@ def _careful(
     thorough: bool,
     verdict: Verdict | None,
 ) -> Accepted:
-    """`verdict` is what is known of the records already."""
+    """`verdict`: the result of checking the records, if it is known already."""
     limits = OLD_IN_THREAD if thorough else OLD_ON_LOOP if config.magic == MAGIC else OLD_TOPIC
     entries = _entries(data, produce_version, limits)
-    if not entries:  # old clients may send nothing, and are told the offset of nothing
+    if not entries:  # old clients may send nothing, and get an offset anyway
         return Accepted(-1, -1, NO_TIMESTAMP, -1, NO_TIMESTAMP, None, [], 0)
     source = 0
     for entry in entries:
@@ -241,7 +242,7 @@ def _careful(
     except InflatedError:
         raise LargeError from None
     except CorruptError as error:
-        # The outer checksum was right, so the client packed the records badly: sending them again cannot help.
+        # The outer checksum was right, so the client built invalid records: sending them again cannot help.
         raise _invalid(error.message) from None
     if accepted.size > config.segment_bytes:
         raise BrokerError(
@@ -272,7 +273,7 @@ def _entries(data: memoryview, produce_version: int, limits: Limits) -> list[Ent
 
 
 def _check_entry(data: memoryview, entry: Entry, config: TopicConfig, client: bool) -> int:
-    """Checks that hold for any magic; the answer is the codec."""
+    """Checks for any magic. Returns the codec."""
     if entry.magic == MAGIC and client and entry.base_offset != 0:
         raise _invalid(f"a batch from a client starts at offset 0, not {entry.base_offset}")
     if entry.size > config.max_message_bytes:
@@ -300,7 +301,7 @@ def _batch(
     head, config = batch.header(data), target.config
     _check_batch(head, config, client)
     if config.magic != MAGIC or (head.codec != target.codec and head.log_append_time):
-        # Each record is written anew, with what counted as its timestamp.
+        # Each record is rewritten with its effective timestamp.
         most = OLD_TOPIC if config.magic != MAGIC else OLD_IN_THREAD if thorough else OLD_ON_LOOP
         records = list(batch.iterate(data, size_max=most.inflated, count_max=most.records))
         _check_records(records, target, flagged=head.log_append_time)
@@ -407,7 +408,7 @@ def _messages(data: memoryview, entries: list[Entry], target: BatchTarget, sourc
 def _check_records(
     records: Sequence[Record], target: BatchTarget, *, flagged: bool, errors: Sequence[tuple[int, str]] = ()
 ) -> None:
-    """`flagged`: the client claims LogAppendTime, which is the broker's to give. `errors` were found before."""
+    """`flagged`: the client set LogAppendTime, which only the broker may. `errors` were found before."""
     config, now_ms = target.config, target.now_ms
     keyed, create_time = config.compacts, target.append_time is None
     code, found = ErrorCode.INVALID_RECORD, list(errors)
@@ -427,7 +428,7 @@ def _check_records(
 
 
 def _refusal(code: ErrorCode, found: list[tuple[int, str]], total: int, count: int) -> RefusedError:
-    """`found` are the first of `total`."""
+    """`found` are the first ones of `total`."""
     shown = "; ".join(f"{index}: {message}" for index, message in found[:3])
     return RefusedError(code, f"{total} of {count} records refused, first {shown}", found)
 

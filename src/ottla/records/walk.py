@@ -1,9 +1,8 @@
-"""A walk over a region of a log file, as recovery needs it: every checksum, and what can be derived from the headers.
+"""A walk over a region of a log file, for recovery: verifies every checksum, and derives state from the headers.
 
-This is the reference of `walk_log` in the crate, and stands in for it where it is not built. What comes back is little
-for each batch, because a log may have millions of them: one entry for each place where the index gets one, a leader
-epoch where it changes, and of the batches of a producer only those that its state depends on: all that belong to
-transactions, and else the last few.
+This is the reference of `walk_log` in the crate, and replaces it where it is not built. The result is small, because a
+log may have millions of batches: one entry for each index entry, a leader epoch where it changes, and for each producer
+only the batches that its state depends on: all transactional ones, and otherwise the last few.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import NamedTuple
 from ottla.records.batch import TAIL
 from ottla.records.native import crc32c
 
-WINDOW = 5  # batches of a producer that are remembered, see `ottla.log.producers`
+WINDOW = 5  # how many batches of a producer are remembered, see `ottla.log.producers`
 
 _HEAD = struct.Struct(">qiib")  # base offset, length, leader epoch, magic
 _CRC = struct.Struct(">I")
@@ -26,20 +25,20 @@ _DECIDES = 0x30  # transactional or control
 
 
 class WalkState(NamedTuple):
-    """Where a walk is. It goes on with the next region from what `Walked` says."""
+    """The state of a walk. It continues with the next region from the values in `Walked`."""
 
-    end: int  # the next offset must not be below
+    end: int  # the next offset must not be smaller
     offset_max: int
-    since: int  # bytes since the last entry of the index
-    interval: int  # and how many there may be between two
+    since: int  # bytes since the last index entry
+    interval: int  # bytes between two index entries
     timestamp: int  # the largest so far
     timestamp_offset: int  # last offset of the batch that has it
     epoch: int  # the latest leader epoch
 
 
 class Walked(NamedTuple):
-    size: int  # of whole and sound batches
-    sound: bool  # False: what comes behind them is none; True: the region ends there, perhaps within one
+    size: int  # of complete, valid batches
+    sound: bool  # False: an invalid batch follows; True: the region ends there, perhaps within a batch
     end: int
     since: int
     timestamp: int

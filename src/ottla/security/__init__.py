@@ -1,11 +1,11 @@
-"""Who a client is, how it proves that, and what it may do.
+"""Authentication and authorization of clients.
 
-    principal       who a connection belongs to; everybody is User:ANONYMOUS until something else is proved
-    certificates    what a TLS listener shows and whom it trusts; read again when a file changes
-    stream          TLS between the bytes of a socket and those of the protocol, without waiting
+    principal       who a connection belongs to; User:ANONYMOUS until the client is authenticated
+    certificates    the certificate and the trust store of a TLS listener; reloaded when a file changes
+    stream          TLS between the bytes of a socket and those of the protocol, without blocking
     login           the SASL exchange of one connection, mechanism by mechanism
-    acl             access control lists, and `authorizer`, which judges by them
+    acl             access control lists, and `authorizer`, which decides by them
 
-Nothing here names a class to load, and no secret is in any message. What each API needs is in `handlers/gates`; where
-the lists are kept, in `cluster/acl_store.py`.
+No option here names a class to load, and no message contains a secret. The permissions that each API needs are in
+`handlers/gates`; ACLs are stored by `cluster/acl_store.py`.
 """

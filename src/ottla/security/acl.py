@@ -1,7 +1,7 @@
-"""Access control lists: what an entry says, which requests it decides, and how it lies in the metadata store.
+"""Access control lists: the entries, the requests they apply to, and their form in the metadata store.
 
     /kafka-acl/Topic/orders                     entries for one resource, by its name ("*" stands for every name)
-    /kafka-acl-extended/prefixed/Topic/order    entries for every resource whose name begins so
+    /kafka-acl-extended/prefixed/Topic/order    entries for every resource whose name has this prefix
     /kafka-acl-changes/acl_changes_N            "TOPIC:orders": the first kind has changed
     /kafka-acl-extended-changes/acl_changes_N   the same as JSON, of the second kind
 
@@ -29,7 +29,7 @@ PREFIXED_CHANGES: Final = "/kafka-acl-extended-changes"
 CHANGE_PREFIX: Final = "acl_changes_"
 
 
-# What each kind of resource knows; an entry with another operation is refused.
+# The operations of each resource type; an entry with another operation is refused.
 OPERATIONS: Final = {
     ResourceType.TOPIC: frozenset(
         (
@@ -67,7 +67,7 @@ OPERATIONS: Final = {
     ResourceType.DELEGATION_TOKEN: frozenset((Operation.DESCRIBE,)),
     ResourceType.USER: frozenset((Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS)),
 }
-# Who may do the one may do the other: an allowing entry for any of these allows the operation too.
+# Operations that imply another one: an entry that allows any of these allows that one, too.
 IMPLIED_BY: Final = {
     Operation.DESCRIBE: frozenset((Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER)),
     Operation.DESCRIBE_CONFIGS: frozenset((Operation.ALTER_CONFIGS,)),
@@ -75,7 +75,7 @@ IMPLIED_BY: Final = {
 
 
 class Resource(NamedTuple):
-    """What entries are about: every resource of a type whose name is this one, or begins so."""
+    """The resources that entries apply to: those of a type with this name, or with this prefix."""
 
     type: ResourceType
     name: str
@@ -83,7 +83,7 @@ class Resource(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The node that holds its entries."""
+        """The node with its entries."""
         root = LITERAL_ROOT if self.pattern is Pattern.LITERAL else PREFIXED_ROOT
         return f"{root}/{label(self.type)}/{self.name}"
 
@@ -94,7 +94,7 @@ class Resource(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One rule of a resource: whom it is for, from where, what, and whether it allows or denies."""
+    """One rule of a resource: principal, host, operation, and whether it allows or denies."""
 
     principal: str
     host: str
@@ -102,7 +102,7 @@ class Entry(NamedTuple):
     permission: Permission
 
     def decides(self, principal: str, host: str, operation: Operation) -> bool:
-        """Whether this entry has a say in such a request."""
+        """Whether this entry applies to such a request."""
         if self.principal != principal and self.principal != EVERYBODY:
             return False
         if self.host != host and self.host != WILDCARD:
@@ -113,7 +113,7 @@ class Entry(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """What is looked for by DescribeAcls and DeleteAcls; None and ANY stand for everything."""
+    """The filter of DescribeAcls and DeleteAcls; None and ANY match everything."""
 
     type: ResourceType
     name: str | None
@@ -142,7 +142,7 @@ class Filter(NamedTuple):
 
 
 def label(value: IntEnum) -> str:
-    """As the store spells it: `TransactionalId` for TRANSACTIONAL_ID."""
+    """The spelling in the store: `TransactionalId` for TRANSACTIONAL_ID."""
     return "".join(word.capitalize() for word in value.name.split("_"))
 
 
@@ -165,7 +165,7 @@ def encode_entries(entries: Iterable[Entry]) -> bytes:
 
 
 def decode_entries(data: bytes) -> frozenset[Entry]:
-    """ValueError, KeyError or TypeError for what nobody should have written."""
+    """ValueError, KeyError or TypeError if the data is malformed."""
     if not data:
         return frozenset()
     return frozenset(
@@ -180,7 +180,7 @@ def decode_entries(data: bytes) -> frozenset[Entry]:
 
 
 def encode_change(resource: Resource) -> tuple[str, bytes]:
-    """The notice that a resource's entries have changed: the start of its path, and its data."""
+    """The notification that a resource's entries have changed: the start of its path, and its data."""
     if resource.pattern is Pattern.LITERAL:
         return f"{LITERAL_CHANGES}/{CHANGE_PREFIX}", f"{resource.type.name}:{resource.name}".encode()
     change = {
@@ -193,7 +193,7 @@ def encode_change(resource: Resource) -> tuple[str, bytes]:
 
 
 def decode_change(data: bytes) -> Resource:
-    """Which resource a notice names; ValueError, KeyError or TypeError if it cannot be understood."""
+    """The resource named in a notification; ValueError, KeyError or TypeError if it is malformed."""
     text = data.decode()
     if not text.startswith("{"):
         kind, _, name = text.partition(":")
@@ -203,12 +203,12 @@ def decode_change(data: bytes) -> Resource:
 
 
 def resource_type(text: str) -> ResourceType:
-    """By either spelling."""
+    """Accepts both spellings."""
     return TYPES[text] if text in TYPES else ResourceType[text]
 
 
 def decode_path(path: str) -> Resource | None:
-    """The resource of a node; None if the node is none of a resource."""
+    """The resource of a node; None for other nodes."""
     for root, pattern in ((PREFIXED_ROOT, Pattern.PREFIXED), (LITERAL_ROOT, Pattern.LITERAL)):
         if path.startswith(f"{root}/"):
             kind, _, name = path[len(root) + 1 :].partition("/")

@@ -1,9 +1,9 @@
-"""Whether somebody may do something, judged by access control lists as Apache Kafka judges.
+"""Decides whether a principal may do something, by access control lists and with Apache Kafka's rules.
 
-    super users may do everything; then an entry that denies wins; then one that allows is needed; a resource that has
-    no entries at all is closed, or open to everybody with allow.everyone.if.no.acl.found
+    super users may do everything; then an entry that denies wins; then one that allows is needed; a resource without
+    any entries is closed, or open to everybody with allow.everyone.if.no.acl.found
 
-Answers are remembered until an entry changes. The authorizer reads no store: `acl_store.py` tells it what there is.
+Decisions are cached until an entry changes. The authorizer reads no store: `acl_store.py` passes the entries to it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
     from ottla.security.acl import Entry, Filter
 
-    Question = tuple[str, str, Operation, ResourceType, str | None]  # who, from where, to do what, with which
+    # Principal, host, operation, resource type and name.
+    Question = tuple[str, str, Operation, ResourceType, str | None]
 
 REMEMBERED_MAX: Final = 1 << 14
-NAME_SIZE_MAX: Final = 256  # of a name that is remembered: clients choose names, and memory is ours
-SOME: Final = None  # remembered in place of a name: whether there can be any
+NAME_SIZE_MAX: Final = 256  # of a cached name: clients choose names, so limit the memory
+SOME: Final = None  # cached in place of a name: whether any resource is allowed
 
 
 class Authorizer:
@@ -31,17 +32,17 @@ class Authorizer:
         self._super_users = frozenset(super_users)
         self._open_by_default = open_by_default
         self._entries: dict[Resource, frozenset[Entry]] = {}
-        self._prefix_lengths: dict[ResourceType, Counter[int]] = {}  # how many prefixes have each length
+        self._prefix_lengths: dict[ResourceType, Counter[int]] = {}  # number of prefixes by length
         self._remembered: dict[Question, bool] = {}
         self._listeners: list[Callable[[], None]] = []
-        self.changes = 0  # so many, for whoever remembers answers of their own
+        self.changes = 0  # the number of changes, for callers with a cache of their own
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call this after each change of entries."""
+        """Call `listener` after each change of entries."""
         self._listeners.append(listener)
 
     def put(self, changes: Mapping[Resource, frozenset[Entry]]) -> None:
-        """These are the entries of these resources now; a resource without entries is forgotten."""
+        """Set the entries of these resources; a resource without entries is removed."""
         for resource, entries in changes.items():
             before = self._entries.pop(resource, None)
             if entries:
@@ -50,7 +51,7 @@ class Authorizer:
         self._tell()
 
     def replace(self, entries: Mapping[Resource, frozenset[Entry]]) -> None:
-        """These are all the entries that there are."""
+        """Replace all entries."""
         self._entries = {resource: some for resource, some in entries.items() if some}
         self._prefix_lengths.clear()
         for resource in self._entries:
@@ -74,7 +75,7 @@ class Authorizer:
         return self._entries.get(resource, frozenset())
 
     def find(self, wanted: Filter) -> Iterator[tuple[Resource, Entry]]:
-        for resource, entries in list(self._entries.items()):  # others may change them while this is read
+        for resource, entries in list(self._entries.items()):  # they may change while the caller iterates
             if wanted.finds(resource):
                 for entry in sorted(entries):
                     if wanted.accepts(entry):
@@ -120,7 +121,7 @@ class Authorizer:
                 yield entries
 
     def allows_some(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
-        """Whether there can be a resource of this kind on which it is allowed."""
+        """Whether it is allowed on any resource of this type, existing or not."""
         key = (principal, host, operation, kind, SOME)
         known = self._remembered.get(key)
         return self._remember(key, self._decide_some(*key[:-1])) if known is None else known
@@ -143,5 +144,5 @@ class Authorizer:
         return any(one not in denied and not one.name.startswith(prefixes) for one in allowed)
 
     def operations(self, principal: str, host: str, kind: ResourceType, name: str) -> int:
-        """What is allowed on a resource, as the bits in which answers tell it."""
+        """The allowed operations on a resource, as the bit field used in responses."""
         return sum(1 << one for one in OPERATIONS[kind] if self.allows(principal, host, one, kind, name))

@@ -1,10 +1,10 @@
-"""OAUTHBEARER (RFC 7628): the client shows a token that somebody else has signed. The broker checks the signature.
+"""OAUTHBEARER (RFC 7628): the client sends a token signed by a third party. The broker checks the signature.
 
-A token is a JWT, signed by a key of a JWKS (`keys.py`). What it must say is fixed by the broker's options, never by the
-token: the algorithm must be one that its key is for, and `none` and shared secrets are not among them; it must not have
-expired; issuer and audience must be those that were asked for, where any were.
+A token is a JWT, signed by a key of a JWKS (`keys.py`). The broker's options, never the token, decide what is valid:
+the algorithm must be one for its key, and `none` and shared secrets are not allowed; it must not have expired; issuer
+and audience must be the configured ones, if any.
 
-A refusal is told as the RFC has it: a JSON text as the broker's turn, then the end.
+A refusal follows the RFC: the broker sends a JSON text, then ends the exchange.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ TOKEN_SIZE_MAX: Final = 64 * 1024
 
 
 class Expectations(NamedTuple):
-    """What a token must say."""
+    """What a token must contain."""
 
     issuer: str | None
-    audiences: tuple[str, ...]  # one of them, if there are any
+    audiences: tuple[str, ...]  # one of them, if any are set
     skew_s: int
-    subject: str  # the claim that has the name of the user
+    subject: str  # the claim with the name of the user
 
 
 class Bearer:
@@ -48,11 +48,11 @@ class Bearer:
         self._refused = ""
 
     def respond(self, token: bytes) -> bytes:
-        if self._refused:  # the client has heard of it, and says so with one byte
+        if self._refused:  # the client has acknowledged the refusal with one byte
             raise LoginError(self._refused, told='{"status":"invalid_token"}')
         first = FIRST.fullmatch(token.decode(errors="replace"))
         if first is None:
-            raise LoginError("a message that is none")
+            raise LoginError("malformed message")
         pairs = dict(pair.split("=", 1) for pair in first["pairs"].split("\x01") if pair)
         shown = TOKEN.fullmatch(pairs.get("auth", ""))
         try:
@@ -63,43 +63,43 @@ class Bearer:
             self._refused = str(error)
             return REFUSAL
         if first["identity"] not in (None, "", name):
-            raise LoginError("another identity than the token's")
+            raise LoginError("the requested identity is not the token's")
         self.user, self.expires_s = name, expires_s
         return b""
 
     def _check(self, token: str) -> tuple[str, float]:
-        """The user of a token, and for how many seconds more it holds."""
+        """The user of a token, and its remaining lifetime in seconds."""
         parts = token.split(".")
         if len(parts) != 3 or len(token) > TOKEN_SIZE_MAX:
-            raise LoginError("a token that is no signed JWT")
+            raise LoginError("the token is not a signed JWT")
         header, claims = decode(parts[0]), decode(parts[1])
         if "crit" in header:
-            raise LoginError("a token with demands that are not understood")
+            raise LoginError("the token has unknown critical headers")
         algorithm = header.get("alg")
         signed = f"{parts[0]}.{parts[1]}".encode()
         if not isinstance(algorithm, str) or not self._keys.verify(
             header.get("kid"), algorithm, signed, decode_bytes(parts[2])
         ):
-            raise LoginError("a token that none of the keys has signed")
+            raise LoginError("the token is not signed by any known key")
         return self._read(claims)
 
     def _read(self, claims: dict[str, Any]) -> tuple[str, float]:
         expected, now = self._expected, self._now_ms() / 1000
         expires, begins, issued = (claims.get(name) for name in ("exp", "nbf", "iat"))
         if expires is None or not is_number(expires) or now > expires + expected.skew_s:
-            raise LoginError("a token that has expired, or never does")
+            raise LoginError("the token has expired, or has no expiry")
         for moment in (begins, issued):
             if moment is not None and (not is_number(moment) or moment > now + expected.skew_s):
-                raise LoginError("a token of the future")
+                raise LoginError("the token was issued in the future")
         if expected.issuer is not None and claims.get("iss") != expected.issuer:
-            raise LoginError("a token of another issuer")
+            raise LoginError("the token has another issuer")
         said = claims.get("aud")
         audiences = said if isinstance(said, list) else [said]
         if expected.audiences and not any(one in expected.audiences for one in audiences if isinstance(one, str)):
-            raise LoginError("a token for another audience")
+            raise LoginError("the token is for another audience")
         name = claims.get(expected.subject)
         if not isinstance(name, str) or not name.strip():
-            raise LoginError("a token without a user")
+            raise LoginError("the token names no user")
         return name, max(0.001, expires - now)
 
 
@@ -111,9 +111,9 @@ def decode(part: str) -> dict[str, Any]:
     try:
         found = json.loads(decode_bytes(part))
     except (ValueError, RecursionError):
-        raise LoginError("a token that cannot be read") from None
+        raise LoginError("the token is malformed") from None
     if not isinstance(found, dict):
-        raise LoginError("a token that cannot be read")
+        raise LoginError("the token is malformed")
     return found
 
 
@@ -121,4 +121,4 @@ def decode_bytes(part: str) -> bytes:
     try:
         return base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
     except binascii.Error:
-        raise LoginError("a token that cannot be read") from None
+        raise LoginError("the token is malformed") from None

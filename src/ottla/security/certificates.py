@@ -1,10 +1,10 @@
-"""What a TLS listener shows to clients and whom it trusts: the context of its handshakes, renewed with its files.
+"""The certificate and the trust store of a TLS listener: the context of its handshakes, reloaded with its files.
 
-Files and options are those of the blocking client (`ottla.client.security`): PEM, or PKCS12 where the `cryptography`
+Files and options are those of the blocking client (`ottla.client.security`): PEM, or PKCS12 if the `cryptography`
 package is installed; a Java store is refused with the command that converts it.
 
-A handshake that has begun goes on with the context it began with, and so does a connection. What cannot be read leaves
-the former context in use.
+Handshakes and connections keep the context that they began with. If a file cannot be read, the previous context stays
+in use.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NEWEST_SUITES: Final = frozenset(("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA
 
 
 class Certificates:
-    """Of one listener."""
+    """The certificates of one listener."""
 
     def __init__(self, listener: Listener) -> None:
         self.name = listener.name
@@ -44,7 +44,7 @@ class Certificates:
         return self.name
 
     def renew(self, config: SecurityConfig) -> bool:
-        """Read the files again if they, or the options, have changed. ConfigError leaves things as they are."""
+        """Reload the files if they, or the options, have changed. ConfigError keeps the previous ones."""
         seen = stamps(config)
         if seen == self._stamps and config == self._config:
             return False
@@ -55,7 +55,7 @@ class Certificates:
 
 
 def stamps(config: SecurityConfig) -> list[tuple[int, int, int] | None]:
-    """What tells a file from the one that was there before."""
+    """A fingerprint of each file, to notice changes."""
     return [stamp(config.given.get(name)) for name in FILES]
 
 
@@ -70,10 +70,10 @@ def stamp(path: str | None) -> tuple[int, int, int] | None:
 
 
 def server_context(config: SecurityConfig) -> ssl.SSLContext:
-    """What a listener with these options needs for a handshake."""
+    """The TLS context of a listener with these options."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    context.num_tickets = 0  # a session that could be resumed would outlive the certificate that was checked
+    context.num_tickets = 0  # no session resumption: a resumed session would outlive the checked certificate
     versions = choose_suites(context, config)
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     store = store_of(config)
@@ -88,7 +88,7 @@ def server_context(config: SecurityConfig) -> ssl.SSLContext:
 
 
 def store_of(config: SecurityConfig) -> Security:
-    """The key and the authorities, as the blocking client reads them."""
+    """The key and the trusted CAs, as the blocking client reads them."""
     given = {name: text for name, text in config.given.items() if name.startswith("ssl.") and name in OPTIONS}
     for kind in ("keystore", "truststore"):
         if given.get(f"ssl.{kind}.type", "").upper() == "PEM" and f"ssl.{kind}.password" in given:
@@ -101,7 +101,7 @@ def store_of(config: SecurityConfig) -> Security:
 
 
 def choose_suites(context: ssl.SSLContext, config: SecurityConfig) -> list[ssl.TLSVersion]:
-    """Allow the suites that were asked for; returns the versions of TLS that are left."""
+    """Allow the configured cipher suites. Returns the remaining versions of TLS."""
     versions = [VERSIONS[name] for name in config.ssl_enabled_protocols]
     wanted = config.ssl_cipher_suites
     if not versions:
@@ -111,7 +111,7 @@ def choose_suites(context: ssl.SSLContext, config: SecurityConfig) -> list[ssl.T
     newest = NEWEST_SUITES.intersection(wanted)
     if newest and newest != NEWEST_SUITES:
         every = ", ".join(sorted(NEWEST_SUITES))
-        raise ConfigError(f"ssl.cipher.suites: the suites of TLS 1.3 are taken together or not at all: {every}")
+        raise ConfigError(f"ssl.cipher.suites: name all TLS 1.3 suites or none: {every}")
     older = [openssl_name(name) for name in wanted if name not in NEWEST_SUITES]
     for name in older:
         try:

@@ -1,4 +1,4 @@
-"""What is kept of a SCRAM password: enough to check it, not enough to know it. Kafka's text, in the metadata store.
+"""The stored form of a SCRAM password: enough to verify it, not enough to know it. Kafka's text, in the metadata store.
 
 salt=bXlzYWx0,stored_key=…,server_key=…,iterations=4096
 """
@@ -12,7 +12,7 @@ import hmac
 from typing import Final, NamedTuple
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-NUMBERS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}  # of the protocol
+NUMBERS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}  # as in the protocol
 ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 16384
 
@@ -40,7 +40,7 @@ def encode(made: Credential) -> str:
 
 
 def decode(text: str) -> Credential:
-    """ValueError for what is no credential."""
+    """ValueError if it is malformed."""
     pairs = dict(part.partition("=")[::2] for part in text.split(","))
     try:
         salt, stored, server = (

@@ -1,7 +1,7 @@
-"""How this broker proves to the others who it is: what the listener that brokers use among themselves asks for.
+"""How this broker authenticates to other brokers: what the inter-broker listener requires.
 
-TLS as a client has it, with the broker's own certificate, and a login with the name and the password in the listener's
-`sasl.jaas.config`. Files are read again for a new connection when they have changed.
+TLS as a client, with the broker's own certificate, and a login with the name and the password in the listener's
+`sasl.jaas.config`. Changed files are reloaded for new connections.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ProofError(OutsideError):
-    """The other broker is not who it should be, or does not accept us."""
+    """The other broker is not authentic, or refuses our login."""
 
 
 class Credentials:
@@ -47,11 +47,11 @@ class Credentials:
         options = login_options(listener, mechanism)
         if not options.get("username") or not options.get("password"):
             option = f"listener.name.{listener.name.lower()}.{mechanism.lower()}.sasl.jaas.config"
-            raise ConfigError(f"{option}: brokers talk through this listener: it needs a username and a password")
+            raise ConfigError(f"{option}: the inter-broker listener needs a username and a password here")
         self._user, self._password = options["username"], options["password"]
 
     def context(self) -> ssl.SSLContext | None:
-        """For a new connection; None without TLS. It may read files."""
+        """The context for a new connection; None without TLS. May read files."""
         if not self._listener.encrypted:
             return None
         config = self._listener.security
@@ -66,7 +66,7 @@ class Credentials:
         return self._context
 
     def proof(self) -> Proof:
-        """The beginning of a login."""
+        """Start a login."""
         made = security(
             {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": self.mechanism, "sasl.username": self._user,
              "sasl.password": self._password}
@@ -76,7 +76,7 @@ class Credentials:
 
 
 class Proof:
-    """One login: what to say, given what came."""
+    """One login: the client's side of the exchange."""
 
     def __init__(self, steps: Generator[bytes, bytes, None]) -> None:
         self._steps = steps
@@ -85,7 +85,7 @@ class Proof:
         return next(self._steps)
 
     def respond(self, token: bytes) -> bytes | None:
-        """None: there is nothing more to say. It may take long, for SCRAM hashes a password many times."""
+        """The next message; None if there is none left. May take long, because SCRAM hashes a password many times."""
         try:
             return self._steps.send(token)
         except StopIteration:

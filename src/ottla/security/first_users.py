@@ -1,14 +1,14 @@
-"""Users who are made before the first client comes: `ottla serve --add-scram`, in the words of `kafka-storage`.
+"""Users that are created before the first client connects: `ottla serve --add-scram`, in the syntax of `kafka-storage`.
 
     SCRAM-SHA-512=[name=ann,password-file=/run/secrets/ann]
     SCRAM-SHA-256=[name=ann,salt=bXlzYWx0,iterations=8192,password="a, b"]
     SCRAM-SHA-256=[name=ann,salt=bXlzYWx0,saltedpassword=…]
 
-salt, iterations   made up, and 4096, if they are not said
-password-file      ours: its first line is the password; - is standard input
+salt, iterations   default: random, and 4096
+password-file      only in Ottla: its first line is the password; - is standard input
 saltedpassword     the password as hashed with the salt, base 64
 
-Only what is kept of a password leaves this file, and no message has a part of it.
+Only the stored form of a password leaves this module, and no message contains a part of it.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ PASSWORDS: Final = ("password", "password-file", "saltedpassword")
 class FirstUser(NamedTuple):
     name: str
     mechanism: str
-    kept: str  # the text of its credential
+    kept: str  # the stored form of the credential
 
     def __repr__(self) -> str:
         return f"FirstUser({self.name!r}, {self.mechanism!r})"
 
 
 def parse_first_user(text: str, read: Callable[[str], str], random_bytes: Callable[[int], bytes]) -> FirstUser:
-    """`read` returns the first line of a file. ConfigError says what is wrong, without any value but names."""
+    """`read` returns the first line of a file. ConfigError says what is wrong, without values other than names."""
     whole = WHOLE.fullmatch(text.strip())
     mechanism = whole["mechanism"].upper() if whole else ""
     if whole is None or mechanism not in HASHES:
@@ -76,11 +76,11 @@ def split(text: str) -> dict[str, str]:
     while position < len(text):
         pair = PAIR.match(text, position)
         if pair is None:
-            raise ConfigError(f'{OPTION}: expected name=value, ...; a value with a comma stands in "..."')
+            raise ConfigError(f'{OPTION}: expected name=value, ...; put a value with a comma in "..."')
         if pair["name"] not in NAMES:
             raise ConfigError(f"{OPTION}: {pair['name']} is not one of {', '.join(sorted(NAMES))}")
         if pair["name"] in pairs:
-            raise ConfigError(f"{OPTION}: {pair['name']} is there twice")
+            raise ConfigError(f"{OPTION}: {pair['name']} is given twice")
         pairs[pair["name"]] = pair["plain"] if pair["quoted"] is None else pair["quoted"]
         position = pair.end()
     return pairs
@@ -103,5 +103,5 @@ def read_file(path: str, read: Callable[[str], str], where: str) -> str:
     try:
         return read(path).rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "this is no text"
+        reason = error.strerror if isinstance(error, OSError) else "not a text file"
         raise ConfigError(f"{where}: {path}: {reason}") from None

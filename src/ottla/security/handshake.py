@@ -1,7 +1,7 @@
-"""Handshakes under way: each a task with an end, not too many at once, and none of them on the loop's time.
+"""TLS handshakes in progress: each is a task with a timeout, their number is limited, and none blocks the loop.
 
-Signing takes milliseconds with a large key, so it is done in a thread. Who does not finish in time is closed. When
-there are too many the oldest goes: a crowd that never finishes keeps nobody out who does.
+Signing takes milliseconds with a large key, so it is done in a thread. A client that does not finish in time is closed.
+If there are too many, the oldest is dropped, so that clients that never finish keep nobody else out.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ RECEIVE_SIZE: Final = 16 * 1024
 RECORD_TYPES: Final = range(20, 24)
 RECORD_HEADER: Final = Struct(">BHH")  # type, version, size
 RECORD_SIZE_MAX: Final = (16 << 10) + 2048  # larger ones are refused
-SIZE_MAX: Final = 256 * 1024  # bytes that a client may say before it has finished: its certificate and its chain
+SIZE_MAX: Final = 256 * 1024  # the most bytes of a client before the end: its certificate and its chain
 
 
 class HandshakeError(Exception):
-    """No TLS with this client; the text says why."""
+    """The handshake failed; the text says why."""
 
 
 class Handshakes:
-    """Of all listeners of a broker."""
+    """The handshakes of all listeners of a broker."""
 
     def __init__(self) -> None:
-        self._under_way: dict[asyncio.Task[Stream], None] = {}  # the oldest first
+        self._under_way: dict[asyncio.Task[Stream], None] = {}  # oldest first
         self._pool = ThreadPoolExecutor(2, "tls")
 
     def __len__(self) -> int:
@@ -52,14 +52,14 @@ class Handshakes:
         done: Callable[[Stream], None],
         failed: Callable[[str], None],
     ) -> None:
-        """Shake hands with who is at the other end of the socket, then call one of the two, never both."""
+        """Do the handshake, then call one of the two functions."""
         if len(self._under_way) >= HANDSHAKES_MAX:
             oldest = next(iter(self._under_way))
             del self._under_way[oldest]
             oldest.cancel()
         task = asyncio.get_running_loop().create_task(self._shake_hands(sock, context))
         self._under_way[task] = None
-        # Not in the task itself: one that is cancelled before its first step never runs.
+        # Not in the task itself: a task that is cancelled before its first step never runs.
         task.add_done_callback(partial(self._finish, done, failed))
 
     def _finish(
@@ -67,7 +67,7 @@ class Handshakes:
     ) -> None:
         self._under_way.pop(task, None)
         if task.cancelled():
-            failed("too many are under way")
+            failed("too many handshakes in progress")
             return
         error = task.exception()
         if error is None:
@@ -98,12 +98,12 @@ class Handshakes:
                 finished = await loop.run_in_executor(self._pool, stream.shake_hands)
             except ssl.SSLError as error:
                 reason = reason_of(error)
-            if owed := stream.take_cipher():  # after a failure, too: the client is told why
+            if owed := stream.take_cipher():  # after a failure, too: it tells the client why
                 await loop.sock_sendall(sock, owed)
             if reason:
                 raise HandshakeError(reason)
             if finished:
-                stream.feed(held)  # the beginning of what comes next
+                stream.feed(held)  # the start of the next record
                 return stream
 
     async def close(self) -> None:
@@ -115,7 +115,7 @@ class Handshakes:
 
 
 async def receive_record(sock: socket, held: bytearray, size_max: int) -> None:
-    """Add what the client says next, until TLS can go on. Bytes that come one by one wake nothing else up."""
+    """Receive until TLS can continue. Bytes that arrive one by one wake up nothing else."""
     loop, fd = asyncio.get_running_loop(), sock.fileno()
     received: asyncio.Future[None] = loop.create_future()
 
@@ -129,13 +129,13 @@ async def receive_record(sock: socket, held: bytearray, size_max: int) -> None:
             data, error = b"", failure
         held.extend(data)
         if not data:
-            error = error or HandshakeError("it went away")
+            error = error or HandshakeError("it disconnected")
         elif len(held) > size_max:
             error = HandshakeError(f"more than {SIZE_MAX} bytes")
         elif not whole_size(held):
             return
         loop.remove_reader(fd)
-        if received.done():  # it was given up
+        if received.done():  # it was cancelled
             return
         if error is None:
             received.set_result(None)
@@ -152,7 +152,7 @@ async def receive_record(sock: socket, held: bytearray, size_max: int) -> None:
 
 
 def whole_size(data: bytearray) -> int:
-    """How many of these bytes TLS can use: whole records, or everything where something is none."""
+    """How many of these bytes TLS can use: whole records, or all of them if they are not TLS records."""
     position = 0
     while position < len(data):
         if data[position] not in RECORD_TYPES:
@@ -170,5 +170,5 @@ def whole_size(data: bytearray) -> int:
 
 def reason_of(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not accepted ({error.verify_message})"
+        return f"its certificate was rejected ({error.verify_message})"
     return (error.reason or "no TLS").replace("_", " ").lower()

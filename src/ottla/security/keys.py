@@ -1,7 +1,7 @@
-"""The keys that sign tokens: a JWKS (RFC 7517) in a file, or at an https address. Read again from time to time.
+"""The keys that sign tokens: a JWKS (RFC 7517) in a file, or at an https address. Reloaded periodically.
 
-Where it is, is said by the broker's file only. A key is for the algorithms of its kind, RS256 to PS512 for RSA and
-ES256 to ES512 for its curve; whatever else a JWKS has is left out. When it cannot be read the former keys stay.
+Its location can only be set in the broker's file. A key is for the algorithms of its kind: RS256 to PS512 for RSA, and
+ES256 to ES512 for its curve. Other entries of a JWKS are ignored. If it cannot be read, the previous keys stay in use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ottla.security.login import LoginError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Verify = Callable[[str, bytes, bytes], bool]  # algorithm, what was signed, signature
+    Verify = Callable[[str, bytes, bytes], bool]  # algorithm, signed data, signature
 
 OPTION: Final = "sasl.oauthbearer.jwks.endpoint.url"
 SIZE_MAX: Final = 1 << 20
@@ -55,19 +55,19 @@ class Keys:
         return self._address
 
     def verify(self, key: object, algorithm: str, signed: bytes, signature: bytes) -> bool:
-        """Whether one of the keys, that of this id if the token names one, has signed it."""
+        """Whether one of the keys has signed it. If the token names a key id, only that key counts."""
         wanted = (
             self._keys.get(key, []) if isinstance(key, str) else [one for some in self._keys.values() for one in some]
         )
         return any(one(algorithm, signed, signature) for one in wanted)
 
     def read(self) -> None:
-        """Read them now. It blocks; OSError or ConfigError leave the former ones."""
+        """Read the keys now. Blocks. OSError or ConfigError keep the previous ones."""
         found: dict[str | None, list[Verify]] = {}
         for key, verify in parse(self._load()):
             found.setdefault(key, []).append(verify)
         if not found:
-            raise ConfigError(f"{OPTION}: {self._address} has no key that signs tokens")
+            raise ConfigError(f"{OPTION}: {self._address} has no key for signing tokens")
         self._keys = found
 
     def _load(self) -> bytes:
@@ -75,7 +75,7 @@ class Keys:
         if parts.scheme == "file":
             with open(url2pathname(parts.path), "rb") as file:
                 return file.read(SIZE_MAX)
-        opener = OpenerDirector()  # with nothing but https: no proxies, no redirects to elsewhere
+        opener = OpenerDirector()  # https only: no proxies, no redirects to other schemes
         opener.add_handler(HTTPSHandler(context=ssl.create_default_context()))
         with opener.open(Request(self._address), timeout=TIMEOUT_S) as answer:
             if answer.status != 200:
@@ -89,14 +89,14 @@ def parse(data: bytes) -> Iterator[tuple[str | None, Verify]]:
         found = json.loads(data)["keys"]
         keys = [key for key in found if isinstance(key, dict)]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ConfigError(f"{OPTION}: this is no JWKS") from None
+        raise ConfigError(f"{OPTION}: not a JWKS") from None
     for key in keys:
         if key.get("use", "sig") != "sig":
             continue
         try:
             verify = rsa(key) if key.get("kty") == "RSA" else elliptic(key) if key.get("kty") == "EC" else None
         except (KeyError, ValueError, TypeError, LoginError):
-            continue  # one bad key is not the end of the others
+            continue  # ignore an invalid key, and use the others
         if verify is not None:
             name = key.get("kid")
             yield name if isinstance(name, str) else None, verify

@@ -1,12 +1,12 @@
-"""The SASL exchange of one connection: which mechanism, whose turn it is, and who the client has proved to be.
+"""The SASL exchange of one connection: its mechanism, its state, and the authenticated principal.
 
     SaslHandshake     the client names a mechanism; version 0: its tokens follow as bare frames, without a header
     SaslAuthenticate  a token of the client, and the broker's; as many as the mechanism needs
 
-Before the end of it nothing else is served but ApiVersions. A login that holds for a limited time is renewed on the
-same connection, by the same exchange: with the same mechanism, and for the same principal.
+Until it ends only ApiVersions is served besides. A login with a limited lifetime is renewed on the same connection, by
+the same exchange: with the same mechanism, and for the same principal.
 
-Messages to the client are Kafka's. They never say whether it was the name or the password that is wrong.
+Messages to the client are Kafka's. They never reveal whether the name or the password is wrong.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 API_VERSIONS: Final = 18
 HANDSHAKE: Final = 17
 AUTHENTICATE: Final = 36
-RENEWAL_S_MIN: Final = 1.0  # Kafka's: who renews more often only keeps the broker busy
+RENEWAL_S_MIN: Final = 1.0  # Kafka's: renewing more often only keeps the broker busy
 
 
 class LoginError(Exception):
-    """The proof is no proof. `told` is what the client hears; the text itself is for the log."""
+    """Authentication failed. `told` is sent to the client; the text itself is for the log."""
 
     def __init__(self, reason: str, *, told: str = "") -> None:
         super().__init__(reason)
@@ -34,14 +34,14 @@ class LoginError(Exception):
 
 
 class Exchange(Protocol):
-    """A mechanism at work for one client."""
+    """The exchange of a mechanism with one client."""
 
-    user: str | None  # who it is, when all is said
-    expires_s: float | None  # for how many seconds that holds, if the mechanism says so
-    by_token: bool  # whether it was proved by a delegation token
+    user: str | None  # the user, once authenticated
+    expires_s: float | None  # the lifetime of the login in seconds, if the mechanism limits it
+    by_token: bool  # whether it was a login with a delegation token
 
     def respond(self, token: bytes) -> bytes:
-        """What to say to this token. LoginError: it proves nothing."""
+        """The response to this token. LoginError: authentication failed."""
 
 
 class Login:
@@ -55,20 +55,20 @@ class Login:
     ) -> None:
         self.mechanisms = mechanisms
         self.principal: Principal | None = None
-        self.by_token = False  # whether the principal came by a delegation token
-        self.bare = False  # whether tokens come without a header
+        self.by_token = False  # whether it was a login with a delegation token
+        self.bare = False  # whether tokens come in frames without a header
         self.failed = False
-        self.delay_s = delay_s  # from a failure to its answer, and to the end of the connection
+        self.delay_s = delay_s  # delay of the answer to a failure, and of closing the connection
         self._clock = clock
         self._lifetime_ms_max = lifetime_ms_max
         self._entered = entered
         self._exchange: Exchange | None = None
         self._mechanism = ""
         self._proved_at = 0.0
-        self._expires_at: float | None = None  # of the login that holds
+        self._expires_at: float | None = None  # of the current login
 
     def allows(self, key: int) -> bool:
-        """Whether a request may come now."""
+        """Whether a request of this API is allowed now."""
         if self.failed:
             return False
         if self._exchange is not None:
@@ -102,9 +102,9 @@ class Login:
         return self._exchange is not None
 
     def respond(self, token: bytes) -> tuple[bytes, int]:
-        """What to say to a token, and for how many milliseconds the login holds, if it is over; 0: no limit, or it is
-        not over. LoginError ends it all."""
-        assert self._exchange is not None, "the gate lets no token through before"
+        """The response to a token, and the lifetime of the login in milliseconds; 0: unlimited, or the exchange is not
+        finished. LoginError ends it."""
+        assert self._exchange is not None, "the gate refuses tokens before the handshake"
         exchange = self._exchange
         try:
             said = exchange.respond(token)
@@ -113,7 +113,7 @@ class Login:
             principal = user(exchange.user)
             if self.principal not in (None, principal):
                 raise LoginError(
-                    "another principal than before",
+                    "the principal changed",
                     told=f"Cannot change principals during re-authentication from {self.principal} to {principal}",
                 )
         except LoginError as error:

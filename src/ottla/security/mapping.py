@@ -1,9 +1,9 @@
-"""From the name in a certificate to a principal's: `ssl.principal.mapping.rules`, as Kafka reads them.
+"""Maps the subject of a certificate to a principal name: `ssl.principal.mapping.rules`, with Kafka's syntax.
 
     RULE:^CN=(.*?),.*$/$1/L, RULE:^CN=(.*)$/$1/, DEFAULT
 
-The first rule whose pattern is the whole name counts; L and U make what comes out lower or upper case. DEFAULT leaves
-the name as it is. A name that no rule is for is refused. Patterns are set by file, never by clients.
+The first rule whose pattern matches the whole name applies; L and U convert the result to lower or upper case. DEFAULT
+keeps the name unchanged. A name that no rule matches is refused. Patterns are set by file, never by clients.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ OPTION: Final = "ssl.principal.mapping.rules"
 RULE: Final = re.compile(r"\s*RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<text>(?:\\.|[^\\/])*)/(?P<case>[LU]?)\s*(?:,|$)")
 DEFAULT: Final = re.compile(r"\s*DEFAULT\s*(?:,|$)")
 REFERENCE: Final = re.compile(r"\\(.)|\$(\d)")
-SUBJECT_SIZE_MAX: Final = 8192  # characters of a name that patterns are tried on
+SUBJECT_SIZE_MAX: Final = 8192  # the longest name that patterns are tried on
 
 
 class Rule(NamedTuple):
-    pattern: re.Pattern[str] | None  # None: any name, as it is
+    pattern: re.Pattern[str] | None  # None: any name, unchanged
     text: str
     case: str
 
 
 class UnmappedError(ValueError):
-    """No rule is for this name."""
+    """No rule matches this name."""
 
 
 class Mapping:
@@ -47,7 +47,7 @@ class Mapping:
             if found is not None:
                 made = REFERENCE.sub(partial(replace_sign, found), text)
                 return made.lower() if case == "L" else made.upper() if case == "U" else made
-        raise UnmappedError(f"no rule of {OPTION} is for the subject {subject}")
+        raise UnmappedError(f"no rule of {OPTION} matches the subject {subject}")
 
 
 def replace_sign(found: re.Match[str], sign: re.Match[str]) -> str:
@@ -69,7 +69,7 @@ def parse(rules: str) -> list[Rule]:
         try:
             pattern = re.compile(match["pattern"])
         except re.error as error:
-            raise ConfigError(f"{OPTION}: {match['pattern']} is no regular expression: {error}") from None
+            raise ConfigError(f"{OPTION}: {match['pattern']} is not a regular expression: {error}") from None
         if any(int(sign[2]) > pattern.groups for sign in REFERENCE.finditer(match["text"]) if sign[2] is not None):
             raise ConfigError(f"{OPTION}: {match['text']} refers to a group that {match['pattern']} does not have")
         parsed.append(Rule(pattern, match["text"], match["case"]))

@@ -1,4 +1,4 @@
-"""The mechanisms of a SASL listener, each with what it checks proofs against.
+"""The mechanisms of a SASL listener, each with the source of its credentials.
 
 PLAIN            the users in `listener.name.<name>.plain.sasl.jaas.config`: user_alice="password"
 SCRAM-SHA-…      the users in the metadata store
@@ -37,14 +37,14 @@ def mechanisms(
     now_ms: Callable[[], int],
     random_bytes: Callable[[int], bytes],
 ) -> dict[str, Callable[[], Exchange]]:
-    """By name, in the order in which they were enabled."""
+    """The mechanisms by name, in the order in which they were enabled."""
     secret = random_bytes(32)
     made: dict[str, Callable[[], Exchange]] = {}
     for name in listener.security.sasl_enabled_mechanisms:
         if name == "PLAIN":
             made[name] = partial(Plain, plain_passwords(listener))
         elif name == "OAUTHBEARER":
-            assert keys is not None, "a listener of OAUTHBEARER has keys"
+            assert keys is not None, "an OAUTHBEARER listener has keys"
             made[name] = partial(Bearer, keys, expectations(listener), now_ms)
         else:
             made[name] = partial(new_scram, name, users, tokens, random_bytes, secret)
@@ -58,7 +58,7 @@ def new_scram(
 
 
 def expectations(listener: Listener) -> Expectations:
-    """What a token must say. Its login module, where one is named, has no options here."""
+    """What a token must contain. Its login module, if one is named, takes no options."""
     if listener.security.jaas.get("OAUTHBEARER"):
         module, options = parse_jaas(listener.security.jaas["OAUTHBEARER"])
         if module != BEARER_MODULE or options:
@@ -78,7 +78,7 @@ def plain_passwords(listener: Listener) -> dict[str, str]:
 
 
 def login_options(listener: Listener, mechanism: str) -> dict[str, str]:
-    """What the listener's login module for this mechanism is given."""
+    """The options of the listener's login module for this mechanism."""
     option = f"listener.name.{listener.name.lower()}.{mechanism.lower()}.sasl.jaas.config"
     try:
         module, options = parse_jaas(listener.security.jaas.get(mechanism, ""))

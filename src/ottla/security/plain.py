@@ -1,4 +1,4 @@
-"""PLAIN (RFC 4616): the client sends its password, so it belongs on encrypted listeners. Users are set by file."""
+"""PLAIN (RFC 4616): the client sends its password, so use it on encrypted listeners only. Users are set by file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Plain:
         try:
             words = token.decode().split("\0")
         except UnicodeDecodeError:
-            raise LoginError("a token that is no text") from None
+            raise LoginError("the token is not UTF-8") from None
         if len(words) != 3:
             raise refusal(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(words)}")
         identity, name, password = words
@@ -33,7 +33,7 @@ class Plain:
             raise refusal("Authentication failed: username not specified")
         if not password:
             raise refusal("Authentication failed: password not specified")
-        # Compared in a time that says nothing, whether there is such a user or not.
+        # Compared in constant time, whether the user exists or not.
         expected = self._passwords.get(name)
         same = hmac.compare_digest(digest(password), digest(password + "\0" if expected is None else expected))
         if expected is None or not same:
@@ -45,7 +45,7 @@ class Plain:
 
 
 def digest(password: str) -> bytes:
-    """Of the same length for every password."""
+    """The same length for every password."""
     return hmac.digest(b"plain", password.encode(), "sha256")
 
 

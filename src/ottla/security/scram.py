@@ -1,10 +1,10 @@
 """SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677), the broker's side, without channel binding.
 
-The iterations are the client's work: here a login is a few hashes. A user that does not exist gets a challenge like any
-other, always the same one, and fails at the end: nobody learns by asking who exists. Each nonce is ours in part and
-good for one exchange, so that nothing can be replayed.
+The iterations are the client's work: here a login costs a few hashes. A user that does not exist gets a challenge like
+any other, always the same one, and fails at the end, so that nobody can find out which users exist. A part of each
+nonce is ours and valid for one exchange, so that nothing can be replayed.
 
-With the extension tokenauth=true the name is that of a delegation token, and who logs in is its owner.
+With the extension tokenauth=true the name is that of a delegation token, and its owner is logged in.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     Users = Callable[[str], Mapping[str, str]]  # the credentials of a user, by mechanism
-    Tokens = Callable[[str, str], "TokenLogin | None"]  # of a delegation token, by its id and the mechanism
+    Tokens = Callable[[str, str], "TokenLogin | None"]  # the login of a delegation token, by its id and the mechanism
 
 FIRST: Final = re.compile(
     r"(?P<header>[ny],(?:a=(?P<identity>[^,]*))?,)(?P<bare>n=(?P<name>[^,]+),r=(?P<nonce>[!-+\--~]+)(?P<more>(?:,[a-zA-Z]+=[^,]+)*))"
@@ -37,10 +37,10 @@ SALT_SIZE: Final = 26
 
 
 class TokenLogin(NamedTuple):
-    """Who logs in with a delegation token."""
+    """The credentials of a delegation token."""
 
     owner: str
-    kept: str  # the text of its credential
+    kept: str  # the stored form of the credential
     expires_s: float
 
 
@@ -56,8 +56,8 @@ class Scram:
         self._mechanism = mechanism
         self._hash = HASHES[mechanism]
         self._users = users
-        self._nonce = nonce  # our half of it
-        self._secret = secret  # of this broker: what the challenges to nobody are made from
+        self._nonce = nonce  # our half
+        self._secret = secret  # of this broker: challenges for unknown users are derived from it
         self._name = self._challenge = self._first = self._header = ""
         self._credential: Credential | None = None
         self._known = False
@@ -66,17 +66,17 @@ class Scram:
         try:
             text = token.decode()
         except UnicodeDecodeError:
-            raise LoginError("a message that is no text") from None
+            raise LoginError("a message that is not UTF-8") from None
         said = self._make_challenge(text) if self._credential is None else self._check_proof(text)
         return said.encode()
 
     def _make_challenge(self, text: str) -> str:
         first = FIRST.fullmatch(text)
         if first is None or len(first["nonce"]) > NONCE_SIZE_MAX or len(first["name"]) > NAME_SIZE_MAX:
-            raise LoginError("a first message that is none")
+            raise LoginError("malformed first message")
         self._name = unescape(first["name"])
         if first["identity"] and unescape(first["identity"]) != self._name:
-            raise LoginError("another identity than the user's")
+            raise LoginError("the requested identity is not the user's")
         extensions = dict(part.partition("=")[::2] for part in (first["more"] or "").split(","))
         self.by_token = extensions.get("tokenauth", "").lower() == "true"
         self._credential = self._look_up(self._name)
@@ -105,13 +105,13 @@ class Scram:
         assert self._credential is not None
         final = FINAL.fullmatch(text)
         if final is None:
-            raise LoginError("a final message that is none")
+            raise LoginError("malformed final message")
         try:
             header, proof = (base64.b64decode(final[part], validate=True) for part in ("header", "proof"))
         except binascii.Error:
-            raise LoginError("a final message that is none") from None
+            raise LoginError("malformed final message") from None
         if header != self._header.encode() or not hmac.compare_digest(final["nonce"].encode(), self._nonce.encode()):
-            raise LoginError("a final message that belongs to another exchange")
+            raise LoginError("the final message belongs to another exchange")
         message = f"{self._first},{self._challenge},{final['unproved']}".encode()
         signature = hmac.digest(self._credential.stored_key, message, self._hash)
         size = len(signature)
@@ -122,14 +122,14 @@ class Scram:
         if self.by_token:
             found = self._tokens(self._name, self._mechanism)
             if found is None:
-                raise LoginError("the token is over")
+                raise LoginError("the delegation token has expired")
             self.expires_s = found.expires_s
         self.user = self._owner
         return "v=" + base64.b64encode(hmac.digest(self._credential.server_key, message, self._hash)).decode()
 
 
 def unescape(name: str) -> str:
-    """RFC 5802: a comma is =2C and an equals sign =3D; nothing else may follow one."""
+    """RFC 5802: a comma is =2C and an equals sign =3D; other escapes are invalid."""
     if re.search(r"=(?!2C|3D)", name):
-        raise LoginError("a name that is written wrong")
+        raise LoginError("the name has an invalid escape")
     return name.replace("=2C", ",").replace("=3D", "=")

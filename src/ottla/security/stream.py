@@ -1,7 +1,7 @@
-"""TLS between the bytes of a socket and those of the protocol. Nothing here waits.
+"""TLS between the bytes of a socket and those of the protocol, without blocking.
 
-The cipher text passes through memory: one read of the socket brings many TLS records, where OpenSSL itself would ask
-the kernel twice for each. `shake_hands` is the one part that takes long, for it signs: it runs in a thread.
+The ciphertext goes through memory: one read of the socket brings many TLS records, while OpenSSL itself would make two
+system calls for each. Only `shake_hands` takes long, because it signs: it runs in a thread.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from socket import socket
 
 CIPHER_SIZE: Final = 256 * 1024  # bytes read from a socket at once
-OWED_SIZE_MAX: Final = 64 * 1024  # bytes that TLS itself has to say: a peer that makes us talk and never listens
+OWED_SIZE_MAX: Final = 64 * 1024  # unsent bytes of TLS itself; more means a peer that makes us answer and never reads
 
 
 class Buffer(local):
-    """Of a loop's thread, for the moment of one read: brokers of one process may have a thread each."""
+    """The receive buffer of a loop's thread, used during one read: brokers of one process may have a thread each."""
 
     def __init__(self) -> None:
         self.cipher = memoryview(bytearray(CIPHER_SIZE))
@@ -35,11 +35,11 @@ class Stream:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._context: ssl.SSLContext | None = context  # until the handshake begins
-        self.more = False  # whether there may be bytes that were received and not asked for yet
+        self.more = False  # whether there may be received bytes that were not read yet
 
     def shake_hands(self) -> bool:
-        """Go on with the handshake. False: more has to come first. SSLError: it has failed."""
-        if self._context is not None:  # here and not before: it takes a while, and some never send a byte
+        """Continue the handshake. False: more bytes are needed. SSLError: it failed."""
+        if self._context is not None:  # not earlier: it takes a while, and some clients never send a byte
             self._tls = self._context.wrap_bio(self._incoming, self._outgoing, server_side=True)
             self._context = None
         try:
@@ -51,14 +51,14 @@ class Stream:
 
     @property
     def certificate(self) -> bytes | None:
-        """The peer's, checked; None if it has none."""
+        """The verified certificate of the peer; None if it has none."""
         return self._tls.getpeercert(binary_form=True)
 
     def feed(self, cipher: bytes | bytearray) -> None:
         self._incoming.write(cipher)
 
     def take_cipher(self) -> bytes:
-        """What TLS has to say."""
+        """The pending output of TLS."""
         return self._outgoing.read()
 
     @property
@@ -66,7 +66,7 @@ class Stream:
         return self._outgoing.pending
 
     def receive(self, sock: socket, buffer: memoryview) -> int:
-        """As `recv_into`: BlockingIOError when nothing is there, 0 at the end."""
+        """Like `recv_into`: BlockingIOError if there are no bytes, 0 at the end."""
         size, room, received = 0, len(buffer), False
         while size < room:
             try:
@@ -83,7 +83,7 @@ class Stream:
                 continue
             except ssl.SSLZeroReturnError:
                 count = 0
-            if not count:  # the end; after what came before it, it is found again
+            if not count:  # the end: report the bytes before it first, the next call finds it again
                 self.more = size > 0
                 return size
             size += count
@@ -93,11 +93,11 @@ class Stream:
         return size
 
     def encrypt(self, data: bytes | memoryview) -> None:
-        """What it becomes is among what is owed."""
+        """Encrypt data. The result is added to the pending output."""
         self._tls.write(data)
 
     def end(self) -> None:
-        """Say goodbye, if TLS is in a state to do so."""
+        """Send close_notify, if TLS is in a state to do so."""
         try:
             self._tls.unwrap()
         except (ssl.SSLError, ValueError):

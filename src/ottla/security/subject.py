@@ -1,9 +1,9 @@
-"""The subject of a certificate as Kafka shows it: the text of RFC 2253, as Java writes it.
+"""The subject of a certificate as Kafka shows it: in the form of RFC 2253, as Java writes it.
 
     CN=writer,OU=Data,O=Example,C=CZ
 
-Java knows nine attributes by name; any other is its number and the bytes of its value, `1.2.840.113549.1.9.1=#1603…`.
-The certificate was checked by OpenSSL before: this only walks to its subject.
+Java knows nine attributes by name; others appear as their OID and the bytes of the value, such as
+`1.2.840.113549.1.9.1=#1603…`. OpenSSL has verified the certificate before: this only finds its subject.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.25": "DC",
     "0.9.2342.19200300.100.1.1": "UID",
 }
-# How the bytes of a text are to be read, by the tag in front of them.
+# The encoding of a string, by its tag.
 TEXTS: Final = {0x0C: "utf-8", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1C: "utf-32-be", 0x1E: "utf-16-be"}
 ESCAPED: Final = frozenset(',+"\\<>;')
 
 
 class Malformed(ValueError):
-    """Bytes that are no certificate."""
+    """The bytes are not a certificate."""
 
 
 def subject_of(certificate: bytes) -> str:
-    """The subject of a certificate that is given in DER."""
+    """The subject of a certificate in DER."""
     try:
         (_, whole, _), *_ = elements(certificate)
         (_, signed, _), *_ = elements(whole)
@@ -47,12 +47,12 @@ def subject_of(certificate: bytes) -> str:
         subject = fields[first + 4][1]
         names = [name_of(part) for _, part, _ in elements(subject)]
     except (IndexError, ValueError, LookupError) as error:
-        raise Malformed(f"no certificate: {error}") from None
+        raise Malformed(f"not a certificate: {error}") from None
     return ",".join(reversed(names))
 
 
 def elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """The elements of a DER sequence: tag, content, and both as they stand there."""
+    """The elements of a DER sequence: tag, content, and the whole encoded element."""
     position = 0
     while position < len(data):
         start, tag, size = position, data[position], data[position + 1]
@@ -68,7 +68,7 @@ def elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def name_of(part: bytes) -> str:
-    """One part of a name; most have one attribute, several are joined by a plus."""
+    """One part of a name; most have one attribute, several are joined by a plus sign."""
     return "+".join(attribute_of(attribute) for _, attribute, _ in elements(part))
 
 
@@ -95,7 +95,7 @@ def dotted_of(number: bytes) -> str:
 
 
 def escape(text: str) -> str:
-    """As RFC 2253 has it: signs with a meaning, and blanks at either end."""
+    """RFC 2253 escaping: special characters, and spaces at either end."""
     made = "".join(f"\\{sign}" if sign in ESCAPED else sign for sign in text)
     if made.startswith(("#", " ")):
         made = f"\\{made}"

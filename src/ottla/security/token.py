@@ -1,6 +1,6 @@
-"""A delegation token: a name and a password for SCRAM that somebody has made for a while, to hand on.
+"""A delegation token: a temporary name and password for SCRAM, to be passed on.
 
-Its password is the keyed hash (HMAC-SHA-512) of its id, in base 64. It is kept nowhere: every broker has the key.
+Its password is the keyed hash (HMAC-SHA-512) of its id, in base 64. It is not stored: every broker has the key.
 
 /delegation_token/tokens/<id>
     {"owner":"User%3Aann","tokenRequester":"User%3Aann","renewers":["User%3Abob"],"issueTimestamp":…,
@@ -8,7 +8,7 @@ Its password is the keyed hash (HMAC-SHA-512) of its id, in base 64. It is kept 
 /delegation_token/token_changes/token_change_<number>
     the id of a token that has changed, or is gone
 
-Versions 1 and 2 know no requester: it is the owner. Principals are written as in an address.
+Versions 1 and 2 have no requester: it is the owner. Principals are URL-encoded.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ class Token(NamedTuple):
     renewers: tuple[Principal, ...]
     issued_ms: int
     expires_ms: int
-    ends_ms: int  # it cannot be renewed beyond
+    ends_ms: int  # the latest possible expiry, whatever renewals
 
     @property
     def path(self) -> str:
         return f"{TOKENS}/{self.id}"
 
     def may_be_changed_by(self, principal: Principal) -> bool:
-        """Whether it is this principal's to renew and to end."""
+        """Whether this principal may renew and expire it."""
         return principal == self.owner or principal in self.renewers
 
     def concerns(self, principal: Principal) -> bool:
-        """Whether this principal may look at it."""
+        """Whether this principal may see it."""
         return principal == self.requester or self.may_be_changed_by(principal)
 
     def is_over(self, now_ms: int) -> bool:
@@ -53,7 +53,7 @@ class Token(NamedTuple):
 
 
 def sign(key: bytes, token_id: str) -> bytes:
-    """The password of a token, before it is put into base 64."""
+    """The password of a token, before base 64 encoding."""
     return hmac.digest(key, token_id.encode(), "sha512")
 
 
@@ -72,7 +72,7 @@ def encode(token: Token) -> bytes:
 
 
 def decode(data: bytes) -> Token:
-    """ValueError, KeyError or TypeError for what is no token."""
+    """ValueError, KeyError or TypeError if the data is malformed."""
     fields: dict[str, Any] = json.loads(data)
     owner = read(fields["owner"])
     requester = read(fields["tokenRequester"]) if "tokenRequester" in fields else owner

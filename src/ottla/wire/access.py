@@ -1,4 +1,4 @@
-"""The numbers in requests about access control lists: what a rule is about, which names, what, and allow or deny."""
+"""The numbers in ACL requests: resource type, pattern type, operation and permission."""
 
 from enum import IntEnum
 

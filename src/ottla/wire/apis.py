@@ -1,8 +1,8 @@
 """Key → API: its name, its two messages, the versions we can read and write, and the first flexible one.
 
-The table below only names the file of `messages` in which an API is declared; the rest is read from there when a key is
-first used, so that a broker loads the families that its handlers use and no others. Which of these APIs a broker serves
-is up to its handlers.
+The table below only names the file of `messages` that declares an API. The rest is read from there when a key is first
+used, so that a broker loads only the files that its handlers use. Which of these APIs a broker serves depends on its
+handlers.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     decode = decoder(ProduceRequest, 9)          encode = encoder(ProduceResponse, 9)
     request, end = decode(frame, position)       parts = encode(response)
 
-A decoder takes any bytes: it returns a message or raises `DecodeError`, and allocates no more than the bytes can fill
-(a declared count is compared with the bytes that are left before a list is made). Record bytes are returned as a view
-of the frame. An encoder returns a list, usually of one `bytes`. A record field that holds a `Region` (a slice of a
-file) has its length written and is then put in the list as it is, for the connection to send.
+A decoder accepts any bytes: it returns a message or raises `DecodeError`, and allocates no more than the bytes can fill
+(a declared count is compared with the remaining bytes before a list is made). Record bytes are returned as a view of
+the frame. An encoder returns a list, usually of one `bytes`. For a record field that holds a `Region` (a slice of a
+file) it writes the length and puts the region itself in the list, for the connection to send.
 
 `slicing_decoder` and `slicing_encoder` are generators that yield after each element of a list, and return what the
 plain functions return: for messages that take longer than one turn of the loop.
@@ -35,9 +35,10 @@ _MADE: Final[dict[tuple[str, type, int, bool], Any]] = {}
 
 
 def decoder(cls: type[T], version: int) -> Callable[..., tuple[T, int]]:
-    """The function that reads one `cls` at a position and returns it with its end. Its text is in `.source`.
+    """The function that decodes one `cls` at a position. It returns the message and the position after it. Its source
+    is in `.source`.
 
-    A third argument bounds the elements of all its lists.
+    A third argument limits the elements of all its lists.
     """
     return _make("decode", cls, version, sliced=False)  # type: ignore[no-any-return]
 
@@ -47,7 +48,7 @@ def slicing_decoder(cls: type[T], version: int) -> Callable[..., Generator[None,
 
 
 def encoder(cls: type[T], version: int) -> Callable[[T], list[bytes | Region]]:
-    """The function that writes one `cls`. Fields that the version does not have are left out."""
+    """The function that encodes one `cls`. Fields that the version does not have are left out."""
     return _make("encode", cls, version, sliced=False)  # type: ignore[no-any-return]
 
 
@@ -56,7 +57,7 @@ def slicing_encoder(cls: type[T], version: int) -> Callable[[T], Generator[None,
 
 
 def decode(cls: type[T], version: int, data: Buffer) -> T:
-    """One message that fills `data` from end to end."""
+    """Decode one message that fills `data` completely."""
     found, end = decoder(cls, version)(data, 0)
     if end != len(data):
         raise DecodeError(f"{len(data) - end} bytes are left after {cls.__name__} v{version}")
@@ -64,7 +65,7 @@ def decode(cls: type[T], version: int, data: Buffer) -> T:
 
 
 def encode(value: object, version: int) -> bytes:
-    """One message as bytes, for callers that hold no regions."""
+    """Encode one message that contains no regions."""
     parts = encoder(type(value), version)(value)
     return b"".join(parts)  # type: ignore[arg-type]
 
@@ -87,7 +88,7 @@ def _make(verb: str, cls: type, version: int, *, sliced: bool) -> Any:
 
 
 def _compile(verb: str, cls: type, version: int, source: str, space: dict[str, Any], *, sliced: bool) -> Any:
-    """Make the function, and let tracebacks show its text."""
+    """Compile the function, and let tracebacks show its source."""
     name = f"<{verb} {cls.__name__} v{version}{' sliced' if sliced else ''}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     exec(compile(source, name, "exec"), space)  # nosec B102 # the text is made of our own schemas

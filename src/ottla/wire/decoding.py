@@ -1,18 +1,18 @@
-"""Writes the text of a decoder: one function per message and version, straight through, without a call per field.
+"""Generates the source of a decoder: one function per message and version, linear, without a call per field.
 
-What makes it quick, and what keeps it safe:
+What makes it fast and safe:
 
-- Neighbouring fields of fixed size are read by one `struct` call, with the first byte of the length that follows them.
-- A varint of one byte is the usual one, and is read in line; only a longer one costs a call.
-- Objects are made without calling their constructor; a scalar that the version lacks is on the class already.
-- A slice that reaches past the end comes out short and leaves `pos` past the end. Every later read then fails, and so
-  does the check before the return; so strings need no check of their own. A count does: `n` elements of at least `m`
-  bytes need `n * m` bytes, and are refused before a list is made.
-- An object is some fifty times larger than the fewest bytes that can ask for it, so their number is bounded as well,
-  and so is that of tagged fields, which cost time.
+- Adjacent fields of fixed size are read by one `struct` call, with the first byte of the length that follows them.
+- Most varints have one byte and are read inline; only longer ones cost a call.
+- Objects are made without calling their constructor; a scalar that the version lacks is a default on the class.
+- A slice past the end is short and leaves `pos` past the end. Every later read then fails, and so does the check before
+  the return. So strings need no check of their own, but counts do: `n` elements of at least `m` bytes need `n * m`
+  bytes, and are refused before a list is made.
+- An object is some fifty times larger than the smallest encoding of it, so the number of objects is limited as well. So
+  is the number of tagged fields, which cost time.
 - The sliced form of a decoder is a generator that yields after each element of a list, for messages that take long.
-- Null is any negative length in the old form, 0 in the compact form; a struct that may be null has one byte before it,
-  negative for null, or 0 for null in a tagged field.
+- Null is any negative length in the old form, 0 in the compact form. A nullable struct has a byte before it: negative
+  for null, or 0 for null in a tagged field.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ class DecodeError(ValueError):
 
 
 ELEMENTS_MAX: Final = 1 << 22
-"""Elements of all arrays of one message together, where nothing else is said: for answers that we asked for."""
+"""The most elements of all arrays of one message together, unless stated otherwise: for responses that we requested."""
 
 REQUEST_ELEMENTS_MAX: Final = 1 << 16
-"""The same for a request: several times the partitions of the largest broker. With what is answered to each it is some
-tens of megabytes, and some tens of milliseconds to free them, which nothing can interrupt."""
+"""The same for a request: several times the partitions of the largest broker. With the answer to each that is some tens
+of megabytes, and some tens of milliseconds to free them, which cannot be interrupted."""
 
 MEMBERS_ELEMENTS_MAX: Final = 1 << 19
-"""The same for what brokers say to each other. A controller tells of all partitions in one request, and each has its
-replicas: these are 75,000 partitions with three replicas."""
+"""The same for inter-broker requests. A controller sends all partitions in one request, each with its replicas: this is
+enough for 75,000 partitions with three replicas."""
 
 RECORDS_ELEMENTS_MAX: Final = 1 << 14
-"""The same for a request that carries records. It is lent for one turn, so it is read in one go."""
+"""The same for a request with records. Its frame is valid for one turn, so it is decoded in one go."""
 
 STRING_SIZE_MAX: Final = 0x7FFF
-"""Kafka's bound for a string in either form."""
+"""Kafka's limit for a string in either form."""
 
 _SIZE: Final = {code: struct.calcsize(f">{code}") for code in ["?", "b", "B", "h", "H", "i", "I", "q", "d", "16s"]}
 
 
 def uvarint(buf: Any, pos: int) -> tuple[int, int]:
-    """An unsigned varint of at most 32 bits and the position after it."""
+    """An unsigned varint of at most 32 bits, and the position after it."""
     value = shift = 0
     while True:
         byte = buf[pos]
@@ -68,7 +68,7 @@ def uvarint(buf: Any, pos: int) -> tuple[int, int]:
 
 
 def skip_tags(buf: Any, pos: int, left: int = RECORDS_ELEMENTS_MAX) -> tuple[int, int]:
-    """The position after a section of tagged fields of which none is known, and what it leaves of `left` elements."""
+    """Skip a section of unknown tagged fields. Returns the position after it, and what remains of `left` elements."""
     n, pos = uvarint(buf, pos)
     size = len(buf)
     if n > left:
@@ -95,7 +95,7 @@ def long_string(name: str) -> DecodeError:
 
 
 def source(cls: type, version: int, *, sliced: bool = False) -> tuple[str, dict[str, Any]]:
-    """The text of `decode(buf, pos, left)` and the names it uses."""
+    """The source of `decode(buf, pos, left)` and the names it uses."""
     text = _DecoderText(cls, version, sliced=sliced)
     text.function(cls)
     return text.source, text.space
@@ -110,7 +110,7 @@ class _DecoderText(FunctionText):
             "unpack_from": struct.unpack_from, "uvarint": uvarint,
         }  # fmt: skip
         super().__init__(cls, version, space, sliced=sliced)
-        self.run: list[tuple[str, str]] = []  # fixed-size reads that wait to be done together: letter, target
+        self.run: list[tuple[str, str]] = []  # fixed-size reads to be done together: letter, target
 
     def function(self, cls: type) -> None:
         self.line("def decode(buf, pos, left=ELEMENTS_MAX):")
@@ -132,7 +132,7 @@ class _DecoderText(FunctionText):
         self.line(f"return {made}, pos")
 
     def flush(self) -> None:
-        """Do the waiting fixed-size reads."""
+        """Emit the pending fixed-size reads."""
         if not self.run:
             return
         letters = "".join(letter for letter, _ in self.run)
@@ -288,7 +288,7 @@ def has_records(cls: type, version: int) -> bool:
 
 
 def _least(field: Field, version: int, flexible: bool) -> int:
-    """The fewest bytes one element of the array can take: at least 1, or a count would be free."""
+    """The fewest bytes of one element of the array: at least 1, otherwise any count would be accepted."""
     if field.kind == "fixed":
         return _SIZE[field.format]
     if field.struct is not None:

@@ -1,10 +1,10 @@
-"""Writes the text of an encoder: one function per message and version, which gathers pieces and joins them once.
+"""Generates the source of an encoder: one function per message and version, which collects pieces and joins them once.
 
-Neighbouring fixed-size fields, old-form lengths and the zero byte of an empty tag section are packed by one `struct`
-call. Varints come from a table. Tagged fields are written only when they differ from their default, in the order of
-their tags. A value that does not fit its field (null where the version allows none, a number too large) raises whatever
-Python makes of it: that is a fault of the caller, not of the peer. The sliced form of an encoder is a generator that
-yields after each element of a list.
+Adjacent fixed-size fields, old-form lengths and the zero byte of an empty tag section are packed by one `struct` call.
+Varints come from a table. Tagged fields are written only if they differ from their default, in the order of their tags.
+A value that does not fit its field (null where the version forbids it, a number too large) raises any Python exception:
+that is a bug of the caller, not of the peer. The sliced form of an encoder is a generator that yields after each
+element of a list.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KEPT_MAX: Final = 1 << 12
 
 
 class _Varints(dict[int, bytes]):
-    """Number → varint, made when it is first asked for; small ones are kept."""
+    """Number → varint, made on first use; small ones are kept."""
 
     def __missing__(self, value: int) -> bytes:
         made = uvarint(value)
@@ -47,7 +47,7 @@ _BYTES: Final = (bytes, memoryview, bytearray)
 
 
 def source(cls: type, version: int, *, sliced: bool = False) -> tuple[str, dict[str, Any]]:
-    """The text of `encode(o)` and the names it uses."""
+    """The source of `encode(o)` and the names it uses."""
     text = _EncoderText(cls, version, sliced=sliced)
     text.function(cls)
     return text.source, text.space
@@ -56,8 +56,8 @@ def source(cls: type, version: int, *, sliced: bool = False) -> tuple[str, dict[
 class _EncoderText(FunctionText):
     def __init__(self, cls: type, version: int, *, sliced: bool) -> None:
         super().__init__(cls, version, {"BYTES": _BYTES, "VARINT": VARINT, "pack": struct.pack}, sliced=sliced)
-        self.run: list[tuple[str, str]] = []  # fixed-size values that wait to be packed together: letter, value
-        self.pieces: list[str] = []  # expressions that wait to be put out together
+        self.run: list[tuple[str, str]] = []  # fixed-size values to be packed together: letter, value
+        self.pieces: list[str] = []  # expressions to be added to the output together
 
     def function(self, cls: type) -> None:
         self.line("def encode(o):")
@@ -77,7 +77,7 @@ class _EncoderText(FunctionText):
         return name
 
     def close_run(self) -> None:
-        """Turn the waiting fixed-size values into one piece."""
+        """Turn the pending fixed-size values into one piece."""
         if not self.run:
             return
         letters = "".join(letter for letter, _ in self.run)
@@ -95,7 +95,7 @@ class _EncoderText(FunctionText):
         self.pieces.extend(expressions)
 
     def flush(self) -> None:
-        """Put out what waits."""
+        """Emit the pending pieces."""
         self.close_run()
         if len(self.pieces) == 1:
             self.line(f"out.append({self.pieces[0]})")
@@ -137,7 +137,7 @@ class _EncoderText(FunctionText):
         self.line("    out.append(b'\\0')")
 
     def differs(self, field: Field, value: str) -> str:
-        """An expression: is the value other than the field's default?"""
+        """An expression: does the value differ from the field's default?"""
         if field.default is None:
             return f"{value} is not None"
         if field.default is FRESH:
@@ -225,7 +225,7 @@ class _EncoderText(FunctionText):
         self.depth -= 1
 
     def records(self, field: Field, value: str, nullable: bool) -> None:
-        """Bytes are put out here; a region closes the piece before it and goes into the list as it is."""
+        """Bytes are added to the current piece. A region ends that piece and goes into the list itself."""
         name, n = self.fresh("r"), self.fresh("n")
         self.line(f"{name} = {value}")
         size = f"(len({name}) if isinstance({name}, BYTES) else {name}.size)"

@@ -5,9 +5,9 @@ A frame here is what follows the four bytes of length. A request begins with
     key: int16, version: int16, correlation id: int32, client id: int16 length (-1: null) and UTF-8,
     tagged fields (from the API's first flexible version on)
 
-and a response with its correlation id, and tagged fields again. Three oddities: the client id keeps its old form in
+and a response with its correlation id, and tagged fields again. Three exceptions: the client id keeps its old form in
 flexible headers; version 0 of ControlledShutdown has no client id at all; a response to ApiVersions never has tagged
-fields, since the client does not know yet what the broker speaks.
+fields, because the client does not know the broker's versions yet.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _CONTROLLED_SHUTDOWN: Final = 7
 _API_VERSIONS: Final = 18
 
-_new = tuple.__new__  # every request has a header, and the class's own takes three times as long
+_new = tuple.__new__  # every request has a header, and calling the class takes three times as long
 _unpack_start = struct.Struct(">hhi").unpack_from
 _unpack_client = struct.Struct(">hhih").unpack_from
 _pack_start = struct.Struct(">hhih").pack
@@ -54,7 +54,7 @@ _FLEXIBLE: Final = _Flexible()
 
 
 def parse_header(frame: Buffer) -> Header:
-    """The header of a request; `DecodeError` when the frame is too short for one or the client id is not UTF-8."""
+    """The header of a request. DecodeError if the frame is too short or the client id is not UTF-8."""
     try:
         key, version, correlation, length = _unpack_client(frame, 0)
         if key == _CONTROLLED_SHUTDOWN and version == 0:
@@ -79,7 +79,7 @@ def carries_records(key: int) -> bool:
 
 
 def request_header(key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """The header that a client, or a broker that calls another, puts before a request."""
+    """The header that a client, or a broker as a client, puts before a request."""
     if key == _CONTROLLED_SHUTDOWN and version == 0:
         return _pack_start(key, version, correlation_id, 0)[:8]
     tags = b"\0" if version >= _FLEXIBLE[key] else b""
@@ -96,7 +96,7 @@ def response_header(key: int, version: int, correlation_id: int) -> bytes:
 
 
 def parse_response_header(key: int, version: int, frame: Buffer) -> tuple[int, int]:
-    """The correlation id of a response to that key and version, and where its body begins."""
+    """The correlation id of a response to that key and version, and the position of its body."""
     try:
         (correlation,) = _unpack_correlation(frame, 0)
         if version >= _FLEXIBLE[key] and key != _API_VERSIONS:

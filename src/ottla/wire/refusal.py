@@ -1,8 +1,8 @@
-"""The answer to a request that says one error, and nothing else, for everything that the request asks for.
+"""Builds the response that reports one error for everything in a request.
 
-Kafka writes such an answer by hand for every API. Here it is read off the two messages: an answer has a code of its
-own, or lists with a code in each element, and those lists follow a list of the request. An element takes what names it
-(a topic, a partition, a group) from the element of the request.
+Kafka has such code for every API. Here the response is derived from the two messages: it has an error code of its own,
+or lists with a code in each element, and those lists match a list of the request. The fields that identify an element
+(a topic, a partition, a group) are copied from the element of the request.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from ottla.wire.schema import Field
 
-CODE: Final = "error_code"  # also the end of a longer name, such as `partition_error_code`
+CODE: Final = "error_code"  # also the suffix of a longer name, such as `partition_error_code`
 FETCH: Final = 1
 METADATA: Final = 3
-# The code of these is about the session, or about all topics: that of what they ask for counts, if they ask for any.
+# Their top-level code is about the session, or about all topics. So the code is set on the elements, if there are any.
 DEEP: Final = frozenset((FETCH, METADATA))
-# What names an element. One thing has several names.
+# The fields that identify an element. The same thing may have several names.
 NAMES: Final = (
     frozenset(("name", "topic", "topic_name")),
     frozenset(("partition", "partition_index", "index", "partition_id")),
@@ -34,7 +34,7 @@ UNKNOWN: Final = dict.fromkeys(("base_offset", "high_watermark", "low_watermark"
 
 
 def refuse(key: int, response: type, request: Any, version: int, code: int) -> Any | None:
-    """None where the answer to this request has no place for a code: it asks for nothing that could fail."""
+    """None if the response to this request has no error code: nothing in the request can fail."""
     steps = refuse_in_steps(key, response, request, version, code)
     while True:
         try:
@@ -46,20 +46,20 @@ def refuse(key: int, response: type, request: Any, version: int, code: int) -> A
 def refuse_in_steps(
     key: int, response: type, request: Any, version: int, code: int, *, silent: bool = False
 ) -> Generator[None, None, Any | None]:
-    """The same, with a step for each element of a list. With `silent` an answer without a code is one, too."""
-    if key == METADATA and not request.topics and not silent:  # of brokers only, or of everything
+    """The same, with a step for each element of a list. `silent`: also return a response without an error code."""
+    if key == METADATA and not request.topics and not silent:  # for brokers only, or for everything
         return None
     answer, says = yield from _mirror(response, request, version, code, deep=key in DEEP)
     return answer if says or silent else None
 
 
 class _Plan(NamedTuple):
-    """How an element of an answer is filled in."""
+    """How to fill in an element of a response."""
 
-    fixed: tuple[Field, ...]  # take their default
-    named: tuple[Field, ...]  # take what names the element in the request
-    lists: tuple[Field, ...]  # have codes further inside
-    own: str | None  # the field of the element's own code
+    fixed: tuple[Field, ...]  # keep their default
+    named: tuple[Field, ...]  # copied from the request's element
+    lists: tuple[Field, ...]  # contain codes further inside
+    own: str | None  # the field with the element's own code
 
 
 @functools.cache
@@ -75,9 +75,9 @@ def _plan(cls: type, version: int) -> _Plan:
 
 
 def _mirror(cls: type, source: Any, version: int, code: int, *, deep: bool) -> Generator[None, None, tuple[Any, bool]]:
-    """An instance of `cls` for what `source` names, with the outermost code, and whether there is a place for one.
+    """An instance of `cls` for the element `source`, with the outermost code set, and whether it has one.
 
-    With `deep` the next code inside is set instead.
+    With `deep` the next inner code is set instead.
     """
     plan = _plan(cls, version)
     values: dict[str, Any] = {field.name: _default(field) for field in plan.fixed}
@@ -103,7 +103,7 @@ def _is_plain(field: Field) -> bool:
 
 
 def _leads_to_code(field: Field, version: int) -> bool:
-    """Whether it is a list of elements with codes, or with such lists."""
+    """Whether it is a list of elements with codes, directly or in inner lists."""
     return (
         field.array
         and field.struct is not None
@@ -115,7 +115,7 @@ def _leads_to_code(field: Field, version: int) -> bool:
 
 
 def _items(field: Field, source: Any, version: int) -> Sequence[Any]:
-    """The list of the request that this list of the answer follows: of the same name, or else the first there is."""
+    """The list of the request that matches this list of the response: of the same name, or else the first one."""
     lists = {
         one.name: getattr(source, one.name)
         for one in (fields(type(source)) if hasattr(source, "__wire__") else ())
@@ -125,12 +125,12 @@ def _items(field: Field, source: Any, version: int) -> Sequence[Any]:
 
 
 def _aliases(field: Field) -> frozenset[str]:
-    """The names under which the request may have what this field says."""
+    """The names that this field may have in the request."""
     return next((names for names in NAMES if field.name in names), frozenset())
 
 
 def _value(field: Field, source: Any) -> Any:
-    """What names the element in the request, or the kind's default."""
+    """The value that identifies the element in the request, or the default of its kind."""
     if hasattr(source, "__wire__"):
         name = _source(source.__class__, _aliases(field), field.kind, field.format)
         return _default(field) if name is None else getattr(source, name)
@@ -140,7 +140,7 @@ def _value(field: Field, source: Any) -> Any:
 
 @functools.cache
 def _source(request: type, names: frozenset[str], kind: str, shape: str) -> str | None:
-    """The field of the request's element that has one of these names, and the same kind."""
+    """The field of the request's element with one of these names and the same kind."""
     there = {field.name for field in fields(request) if (field.kind, field.format) == (kind, shape)}
     return next(iter(sorted(names & there)), None)
 

@@ -1,22 +1,22 @@
-"""How a Kafka message is declared: the field types, `@message`, `@nested` and `at()`. Nothing here touches bytes.
+"""How a Kafka message is declared: the field types, `@message`, `@nested` and `at()`. No encoding here.
 
-A message is a class whose annotations are its fields in wire order. The annotation says the kind, `| None` says that
-null may be sent, `at()` says in which versions the field exists, under which tag, and what it is when it is absent:
+A message is a class whose annotations are its fields in wire order. The annotation gives the kind, `| None` means that
+null may be sent, and `at()` gives the versions of the field, its tag, and its value if it is absent:
 
     @message(0, versions=(0, 13), flexible=9)
     class ProduceRequest:
         transactional_id: string | None = at(3, default=None)
         acks: i16
 
-The type checker sees `acks` as an `int` and a constructor that takes keywords only. A field without `at()`, and one
-whose `at()` names neither `default` nor `factory`, must be given to the constructor. In a version that lacks the field
-a decoder leaves it at that default or, where none is named, at its kind's own: 0, False, "", b"", [], sixteen zero
-bytes, null for records, a struct of defaults for a struct.
+The type checker sees `acks` as an `int` and a constructor with keyword arguments only. A field without `at()`, and one
+whose `at()` has neither `default` nor `factory`, is a required argument. In a version that lacks the field a decoder
+sets this default or, if there is none, that of its kind: 0, False, "", b"", [], sixteen zero bytes, null for records, a
+struct of defaults for a struct.
 
-There are hundreds of these classes and a broker uses few of them, so the decorators only leave a note on the class. The
-first construction, decoding or encoding reads the annotations (as text: they are never evaluated) and compiles
-`__init__`. Scalar defaults then live on the class, so an instance stores only what its version carries; a struct that
-is absent is one shared instance that refuses assignment.
+There are hundreds of these classes and a broker uses few of them, so the decorators only store a spec on the class. The
+first construction, decoding or encoding parses the annotations (as text: they are never evaluated) and compiles
+`__init__`. Scalar defaults are then on the class, so an instance stores only what its version contains; an absent
+struct is one shared instance that refuses assignment.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LAST: Final = 32767
-"""The `until` of a field that no version has dropped: the largest version number the header can carry."""
+"""The `until` of a field that no version has dropped: the largest possible version number."""
 
 ZERO_UUID: Final = bytes(16)
 
@@ -53,7 +53,7 @@ class Region(Protocol):
 
 
 class Wire(NamedTuple):
-    """How one kind of field is written: `format` is the `struct` letter of a fixed-size kind."""
+    """How one kind of field is encoded: `format` is the `struct` letter of a fixed-size kind."""
 
     kind: str
     format: str
@@ -71,7 +71,7 @@ boolean = Annotated[bool, Wire("fixed", "?", False)]
 uuid = Annotated[bytes, Wire("fixed", "16s", ZERO_UUID)]
 string = Annotated[str, Wire("string", "", "")]
 blob = Annotated[bytes, Wire("blob", "", b"")]
-# Record bytes decode to a view of the frame. A request's are read by us, a response's may also be a part of a file.
+# Record bytes decode to a view of the frame. In a request we read them; in a response they may also be a file region.
 records_in = Annotated[memoryview, Wire("records", "", None)]
 records_out = Annotated[memoryview | bytes | Region, Wire("records", "", None)]
 
@@ -85,7 +85,7 @@ _KINDS: Final[dict[str, Wire]] = {
 
 
 class Field(NamedTuple):
-    """One declared field. `nullable` is the span of versions in which null may be sent, or None."""
+    """One declared field. `nullable` is the range of versions in which null may be sent, or None."""
 
     name: str
     kind: str  # fixed, string, blob, records or struct
@@ -135,15 +135,15 @@ def at(
     nullable: int | tuple[int, int] | None = None,
     compact: bool = True,
 ) -> Any:
-    """Say where a field exists. `nullable` narrows `| None` to the versions from a number on, or to a span.
+    """Declare the versions of a field. `nullable` limits `| None` to the versions from a number on, or to a range.
 
-    `factory` is `list`, or the class of a struct; it is only named so that the type checker sees a default.
+    `factory` is `list`, or the class of a struct; it only tells the type checker that there is a default.
     """
     return _At(since, until, tag, FRESH if factory is not MISSING else default, nullable, compact)
 
 
 class Spec:
-    """What a decorator noted about a class. `fields` is filled at first use."""
+    """The spec of a class, stored by its decorator. `fields` is set on first use."""
 
     __slots__ = ("cls", "fields", "flexible", "key", "name", "versions")
 
@@ -157,19 +157,19 @@ class Spec:
 
 
 Cls = TypeVar("Cls", bound=type)
-# Clients in threads may use a class for the first time at once.
+# Threads may use a class for the first time at the same moment.
 _COMPLETING: Final = threading.RLock()
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(at,))
 def nested(cls: Cls) -> Cls:
-    """A struct inside messages. It has no versions of its own; `at()` refers to those of the message around it."""
+    """A struct inside messages. It has no versions of its own; `at()` refers to those of the enclosing message."""
     return _note(cls, Spec(cls, None, (0, LAST), LAST + 1))
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(at,))
 def message(key: int | None, versions: tuple[int, int], flexible: int | None = None) -> Callable[[Cls], Cls]:
-    """A request or response of API `key`, or with None bytes kept elsewhere (headers, records, group metadata).
+    """A request or response of API `key`; None for other encoded data (headers, records, group metadata).
 
     `flexible` is the first version with compact lengths and tagged fields; None: no version has them.
     """
@@ -182,7 +182,7 @@ def message(key: int | None, versions: tuple[int, int], flexible: int | None = N
 
 
 def spec(cls: type) -> Spec:
-    """The note on a message class: key, versions, first flexible version, and by now its fields."""
+    """The spec of a message class: key, versions, first flexible version, and its fields."""
     found: Spec = cls.__wire__  # type: ignore[attr-defined]
     if found.fields is None:
         with _COMPLETING:
@@ -207,7 +207,7 @@ def _note(cls: Cls, found: Spec) -> Cls:
 
 
 def _init(self: Any, **values: Any) -> None:
-    """Stands in as `__init__` until the class is complete."""
+    """The `__init__` until the class is complete."""
     spec(type(self))
     type(self).__init__(self, **values)
 
@@ -225,7 +225,7 @@ def _show(self: Any) -> str:
 
 
 def _complete(found: Spec) -> None:
-    """Read the annotations, put the defaults on the class and compile its constructor."""
+    """Parse the annotations, put the defaults on the class and compile its constructor."""
     cls = found.cls
     names = vars(sys.modules[cls.__module__])
     parsed = tuple(_field(cls, name, text, names) for name, text in cls.__annotations__.items())
@@ -235,7 +235,7 @@ def _complete(found: Spec) -> None:
         elif field.name in cls.__dict__:
             delattr(cls, field.name)
     cls.__init__ = _constructor(cls, parsed)  # type: ignore[misc]
-    found.fields = parsed  # the last: who sees them finds everything done
+    found.fields = parsed  # last, because a thread that sees them expects everything else to be done
 
 
 def _field(cls: type, name: str, text: str, names: dict[str, Any]) -> Field:
@@ -262,7 +262,7 @@ def _field(cls: type, name: str, text: str, names: dict[str, Any]) -> Field:
 
 
 def _constructor(cls: type, parsed: tuple[Field, ...]) -> Any:
-    """Compile `__init__`: the keywords of the fields, each stored in order."""
+    """Compile `__init__` with a keyword argument for each field."""
     keywords, body, space = [], [], {"FRESH": FRESH}
     for field in parsed:
         name = field.name
@@ -285,7 +285,7 @@ _ABSENT: Final[dict[type, Any]] = {}
 
 
 def _absent(struct: type) -> Any:
-    """The value of a struct field that is not there: all defaults, and shared, so it must not be changed in place."""
+    """The value of an absent struct field: all defaults, and shared, so it must not be changed in place."""
     found = _ABSENT.get(struct)
     if found is None:
         shared = type(struct.__name__, (struct,), {"__setattr__": _refuse, "__slots__": ()})

@@ -1,6 +1,6 @@
 """The page docs/protocol.md: every API that is declared, the versions we can read and write, and those a broker serves.
 
-`make docs` writes the page. The handlers know the served versions. This package does not import them, so the
+`make docs` writes the page. The handlers know the served versions, but this package does not import them, so the
 versions are a parameter: key → lowest and highest version.
 """
 

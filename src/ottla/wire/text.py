@@ -1,4 +1,4 @@
-"""The text of a function while it is written, line by line: what decoding.py and encoding.py have in common."""
+"""The source of a generated function, line by line: shared by decoding.py and encoding.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class FunctionText:
         self.version = version
         self.sliced = sliced
         self.flexible = version >= spec(cls).flexible
-        self.space = space  # the names that the text uses
+        self.space = space  # the names that the source uses
         self.lines: list[str] = []
         self.depth = 0
         self.serial = 0
@@ -23,7 +23,7 @@ class FunctionText:
         self.lines.append("    " * self.depth + text)
 
     def fresh(self, stem: str) -> str:
-        """A name that was not used yet."""
+        """A name that is not used yet."""
         self.serial += 1
         return f"{stem}{self.serial}"
 

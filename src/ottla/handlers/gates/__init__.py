@@ -1,7 +1,7 @@
-"""Gates: what a client needs to be allowed for each API, checked before the handler sees the request.
+"""Gates: the ACL checks of each API, done before the handler gets the request.
 
-`gate.py` says what a gate is and puts it in front of a handler; the other files have the gates, family by family. They
-are loaded by a broker that has an authorizer, and by no other.
+`gate.py` defines what a gate is and puts it in front of a handler; the other files have the gates, by API family. They
+are loaded only by a broker with an authorizer.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Gates of what concerns the whole cluster: brokers among themselves, moves and elections, rules, credentials."""
+"""Gates for cluster-wide requests: between brokers, reassignments and elections, ACLs, credentials."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ CLUSTER_REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def demanding(operation: Operation) -> Callable[[Guard, Any], None]:
-    """A gate that asks for one right on the cluster."""
+    """A gate that requires one operation on the cluster."""
 
     def gate(guard: Guard, request: Any) -> None:
         guard.demand_cluster(operation)
@@ -190,7 +190,7 @@ def alter_log_dirs(guard: Guard, request: AlterReplicaLogDirsRequest) -> Steps[R
 
 @guards(ElectLeadersRequest)
 def elect_leaders(guard: Guard, request: ElectLeadersRequest) -> Steps[Reply | None]:
-    """Each partition is refused by itself too: version 0 has no error for all."""
+    """Also refuse each partition: version 0 has no top-level error."""
     if guard.allows_cluster(Operation.ALTER):
         return None
     results = []

@@ -1,4 +1,4 @@
-"""Gates of what reads and writes records: Produce, Fetch, ListOffsets, OffsetForLeaderEpoch, DeleteRecords."""
+"""Gates for requests that read and write records: Produce, Fetch, ListOffsets, OffsetForLeaderEpoch, DeleteRecords."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 TOPIC_REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 ATTRIBUTES = 22  # position of the low byte of a batch's attributes
-BATCHES = 3  # the first version of Produce with them
+BATCHES = 3  # the first version of Produce with record batches
 
 
 @guards(ProduceRequest)
 def produce(guard: Guard, request: ProduceRequest) -> Outcome:
-    """In one go: the records lie in a frame that is lent for this turn only."""
+    """Runs in one go: the records are in a frame that is only valid for this turn."""
     if guard.call.version >= BATCHES and has_transactions(request):
         name = request.transactional_id
         if name is None or not guard.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
@@ -46,7 +46,7 @@ def produce(guard: Guard, request: ProduceRequest) -> Outcome:
     if not kept:
         return Reply(refuse_produce(guard, request, TOPIC_REFUSED))
     request.topic_data = kept
-    if request.acks == 0:  # what is allowed is appended, and the end of the connection says that something is not
+    if request.acks == 0:  # the allowed part is appended; closing the connection reports the rest
         return lambda response: refuse_produce(guard, request, TOPIC_REFUSED)
     refusals = list_refusals(guard, request, refused, TOPIC_REFUSED, of="topic_data", into="responses")
     return extend("responses", at_once(refusals))
@@ -68,7 +68,7 @@ def refuse_produce(guard: Guard, request: ProduceRequest, code: ErrorCode) -> An
 
 @guards(FetchRequest)
 def fetch(guard: Guard, request: FetchRequest) -> Steps[Finish | Reply | None]:
-    follows = max(request.replica_id, request.replica_state.replica_id) >= 0  # each version has one of them
+    follows = max(request.replica_id, request.replica_state.replica_id) >= 0  # which of the two depends on the version
     member = follows and guard.allows_cluster(Operation.CLUSTER_ACTION)
     denied = check_session(guard, request)
     kept: list[FetchTopic] = []
@@ -104,14 +104,15 @@ def add_refusals(response: FetchResponse, denied: dict[Key, None]) -> Steps[Fetc
 
 
 def check_session(guard: Guard, request: FetchRequest) -> dict[Key, None]:
-    """What was refused before in this session. A session is its owner's: the id alone opens it for nobody else."""
+    """The partitions refused before in this session. A session belongs to its owner: its id alone is not enough to use
+    it."""
     session = guard.parts.sessions.find(request.session_id)
     if session is None:
         return {}
     if session.owner != guard.principal:
         if request.session_epoch not in (EPOCH_INITIAL, EPOCH_FINAL):
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        request.session_id = 0  # it is not theirs to close
+        request.session_id = 0  # not theirs, so they must not close it
         return {}
     return {} if request.session_epoch in (EPOCH_INITIAL, EPOCH_FINAL) else dict(session.denied)
 

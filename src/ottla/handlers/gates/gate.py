@@ -1,15 +1,15 @@
-"""What stands in front of a handler on a broker with an authorizer.
+"""The check in front of a handler on a broker with an authorizer.
 
     @guards(DeleteRecordsRequest)
     def delete_records(guard: Guard, request: DeleteRecordsRequest) -> Steps[Finish | None]: ...
 
-A gate takes out of the request what its sender may not do, and returns a function that puts the refusals into the
-answer; or None, if nothing was taken out. BrokerError refuses the whole request. `Reply` is an answer without the
-handler. A gate that goes through a list is a generator that yields after each element, and so is the function that goes
-through the list of an answer: long lists are checked in slices. Others are plain functions.
+A gate removes from the request what the client may not do, and returns a function that adds the refusals to the answer;
+or None, if nothing was removed. BrokerError refuses the whole request. `Reply` is an answer without the handler. A gate
+that iterates over a list is a generator that yields after each element, and so is the function that iterates over the
+list of an answer: long lists are checked in slices. Other gates are plain functions.
 
-Handlers know nothing of this: without an authorizer no gate is ever called. `UNGUARDED` names the APIs that are open to
-all who are connected; every other must have a gate, which `tests/handlers/gates` checks.
+Handlers do not know about gates: without an authorizer none is called. `UNGUARDED` names the APIs that every connected
+client may use; all others must have a gate, which `tests/handlers/gates` checks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ T = TypeVar("T")
 Made = TypeVar("Made")
 Gate = TypeVar("Gate", bound="Callable[..., Any]")
 GATES: dict[int, Callable[..., Steps[Any]]] = {}
-# SASL, versions, delegation tokens (their handlers ask for rights themselves) and a client's own metrics.
+# SASL, ApiVersions, delegation tokens (their handlers check permissions themselves) and telemetry.
 UNGUARDED: Final = frozenset((17, 18, 36, 38, 39, 40, 41, 71, 72))
 REFUSED: Final = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -51,13 +51,13 @@ REFUSED: Final = {
 
 
 class Reply(NamedTuple):
-    """The answer, without asking the handler."""
+    """An answer in place of the handler's."""
 
     response: Any
 
 
 class Guard:
-    """Who asks, and what they may do."""
+    """The client, and what it may do."""
 
     __slots__ = ("_authorizer", "call", "host", "parts", "principal")
 
@@ -91,7 +91,7 @@ class Guard:
         return self._authorizer.operations(self.principal, self.host, kind, name)
 
     def refuse(self, request: Any, code: ErrorCode) -> Steps[Any]:
-        """The answer that says this error of all that the request asks for."""
+        """An answer with this error for everything in the request."""
         key = self.call.key
         response = apis.BY_KEY[key].response
         return refusal.refuse_in_steps(key, response, request, self.call.version, code, silent=True)
@@ -105,7 +105,7 @@ def guards(request: type) -> Callable[[Gate], Gate]:
 
     def register(gate: Gate) -> Gate:
         spec: Spec = request.__wire__  # type: ignore[attr-defined]
-        assert spec.key is not None, f"{request.__name__} is no request"
+        assert spec.key is not None, f"{request.__name__} is not a request"
         assert spec.key not in GATES, f"two gates of API {spec.key}"
         GATES[spec.key] = gate
         return gate
@@ -133,7 +133,7 @@ def put_behind_gate(key: int, handler: Handler, authorizer: Authorizer) -> Handl
 
 
 def check(gate: Callable[[Guard, Any], Any], guard: Guard, request: Any) -> Steps[Outcome]:
-    """The outcome of a gate; a request that it refuses as a whole is answered with the error and nothing else."""
+    """The outcome of a gate. If it refuses the whole request, the answer has the error and nothing else."""
     try:
         outcome = gate(guard, request)
         if outcome.__class__ is GeneratorType:
@@ -159,7 +159,7 @@ def proceed_slowly(handler: Handler, parts: Parts, call: Call, request: Any, ste
 
 
 def at_once(steps: Steps[T]) -> T:
-    """The end of the steps, without a turn for anybody else."""
+    """Run the steps to their end without a pause."""
     while True:
         try:
             next(steps)
@@ -169,7 +169,7 @@ def at_once(steps: Steps[T]) -> T:
 
 
 def make_each(make: Callable[[T], Made], items: Iterable[T]) -> Steps[list[Made]]:
-    """What `make` says of each item."""
+    """Call `make` for each item, in slices."""
     made = []
     for item in items:
         made.append(make(item))
@@ -180,7 +180,7 @@ def make_each(make: Callable[[T], Made], items: Iterable[T]) -> Steps[list[Made]
 def sift(
     guard: Guard, operation: Operation, items: list[T], kind: ResourceType, name_of: Callable[[T], str]
 ) -> Steps[tuple[list[T], list[T]]]:
-    """The items that the client may do this with, and those that it may not."""
+    """The items for which the client has this permission, and those for which it has not."""
     kept: list[T] = []
     refused: list[T] = []
     for item in items:
@@ -199,7 +199,7 @@ def sift_list(
     into: str = "topics",
     name_of: Callable[[Any], str] = lambda item: str(item.name),
 ) -> Steps[Finish | None]:
-    """Take out of a list of the request what is not allowed, and say so in the same list of the answer."""
+    """Remove what is not allowed from a list of the request, and add the refusals to the same list of the answer."""
     kept, refused = yield from sift(guard, operation, getattr(request, of), kind, name_of)
     setattr(request, of, kept)
     return extend(into, (yield from list_refusals(guard, request, refused, REFUSED[kind], of=of, into=into)))
@@ -208,7 +208,7 @@ def sift_list(
 def list_refusals(
     guard: Guard, request: Any, refused: list[Any], code: ErrorCode, *, of: str = "topics", into: str = "topics"
 ) -> Steps[list[Any]]:
-    """What an answer says of these elements of the request's list."""
+    """The refusals of these elements of the request's list."""
     if not refused:
         return []
     only = copy.copy(request)
@@ -219,7 +219,7 @@ def list_refusals(
 
 
 def extend(field: str, refusals: list[Any]) -> Finish | None:
-    """Put refusals behind what is in this field of the answer."""
+    """Append refusals to this field of the answer."""
 
     def finish(response: Any) -> Any:
         getattr(response, field).extend(refusals)

@@ -1,4 +1,4 @@
-"""Gates of consumer groups: members, offsets, lists."""
+"""Gates for consumer groups: members, offsets, lists."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC
 GROUP_REFUSED, TOPIC_REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED
 TOPICS_HIDDEN = "The group has described topic(s) that the client is not authorized to describe."
-GROUP_KEY, TRANSACTION_KEY = 0, 1  # what FindCoordinator may ask for
+GROUP_KEY, TRANSACTION_KEY = 0, 1  # key types of FindCoordinator
 MANY_KEYS = 4  # the first version of FindCoordinator with a list
 MANY_GROUPS = 8  # the first version of OffsetFetch with a list
-TELLS_ERRORS = 2  # the first version of OffsetFetch with an error for all
-NAMES_PROTOCOLS = 5  # the first version of SyncGroup in which members say what they have agreed upon
+TELLS_ERRORS = 2  # the first version of OffsetFetch with a top-level error
+NAMES_PROTOCOLS = 5  # the first version of SyncGroup in which members name the protocol
 NO_OFFSET = -1
 
 
@@ -80,7 +80,7 @@ def find_coordinator(guard: Guard, request: FindCoordinatorRequest) -> Steps[Fin
 
 
 def demand_read(guard: Guard, request: Any) -> None:
-    """Of a member's requests: whoever reads for a group."""
+    """For requests of group members: needs Read on the group."""
     guard.demand(Operation.READ, GROUP, request.group_id)
 
 
@@ -90,7 +90,7 @@ for member_request in (JoinGroupRequest, HeartbeatRequest, LeaveGroupRequest):
 
 @guards(SyncGroupRequest)
 def sync_group(guard: Guard, request: SyncGroupRequest) -> None:
-    """A request that is not whole is refused for that, whoever sends it."""
+    """An incomplete request is refused for that, whatever the permissions."""
     if guard.call.version < NAMES_PROTOCOLS or None not in (request.protocol_type, request.protocol_name):
         guard.demand(Operation.READ, GROUP, request.group_id)
 
@@ -143,7 +143,7 @@ def consumer_group_describe(guard: Guard, request: ConsumerGroupDescribeRequest)
 
 
 def topics_of(group: consumers.DescribedGroup) -> set[str]:
-    """What its members read, or will."""
+    """The topics that its members subscribe to or are assigned."""
     names: set[str] = set()
     for member in group.members:
         names.update(member.subscribed_topic_names)
@@ -185,13 +185,13 @@ def offset_commit(guard: Guard, request: OffsetCommitRequest) -> Steps[Outcome]:
 
 
 def is_unknown(guard: Guard, topic: Any) -> bool:
-    """Whether it is asked for by an id that is nobody's: that tells nothing, so it is said."""
+    """Whether the topic id is unknown. That reveals nothing, so the answer may say it."""
     return any(topic.topic_id) and guard.topic_name(topic.topic_id) is None
 
 
 @guards(OffsetDeleteRequest)
 def offset_delete(guard: Guard, request: OffsetDeleteRequest) -> Steps[Finish | None]:
-    """The answer has a code of its own, so those of topics are written by hand."""
+    """The answer has an error code of its own, so the codes of topics are set here."""
     guard.demand(Operation.DELETE, GROUP, request.group_id)
     request.topics, refused = yield from sift(guard, Operation.READ, request.topics, TOPIC, lambda topic: topic.name)
     return extend(
@@ -227,7 +227,7 @@ def offset_fetch(guard: Guard, request: OffsetFetchRequest) -> Steps[Finish | Re
         for topic in refused
     ]
     if refusals and not request.topics:
-        return Reply(OffsetFetchResponse(topics=refusals))  # an empty list asks for all in old versions
+        return Reply(OffsetFetchResponse(topics=refusals))  # in old versions an empty list means all topics
     return extend("topics", refusals)
 
 
@@ -248,7 +248,7 @@ def refuse_offset(index: int, code: ErrorCode) -> OffsetFetchResponsePartition:
 
 
 def hide_topics(guard: Guard, response: OffsetFetchResponse, holders: list[Any]) -> Steps[OffsetFetchResponse]:
-    """Leave out the topics that the client may not know, where it asked for all."""
+    """Leave out topics that the client may not describe, if it asked for all."""
     for holder in holders:
         holder.topics, _ = yield from sift(
             guard, Operation.DESCRIBE, holder.topics, TOPIC, lambda topic: name_of(guard, topic)

@@ -1,4 +1,4 @@
-"""Gates of topics and options: metadata, creation, deletion, growth, configs.
+"""Gates for topics and configs: metadata, creation, deletion, growth, configs.
 
 A client that may not describe a topic is not told whether it exists.
 """
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 TOPIC = ResourceType.TOPIC
 TOPIC_REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-# What an option belongs to, as requests number it, and which right it needs.
+# Resource types in requests about configs.
 TOPIC_OPTIONS, GROUP_OPTIONS = 2, 32
 
 
@@ -70,9 +70,9 @@ def metadata(guard: Guard, request: MetadataRequest) -> Steps[Finish | None]:
         request.topics = [topic for topic in kept if topic.name not in creating]
         refusals = yield from make_each(refuse_metadata, [topic for topic in refused if name_of(guard, topic)])
         refusals += [refuse_metadata(topic) for topic in kept if topic.name in creating]
-        request.topics += [topic for topic in refused if not name_of(guard, topic)]  # ids of nobody
+        request.topics += [topic for topic in refused if not name_of(guard, topic)]  # unknown ids
         if not request.topics and guard.call.version == 0:
-            everything = True  # an empty list asks for all there: what comes back is left out below
+            everything = True  # an empty list means all topics in these versions: the hidden ones are removed below
 
     def finish(response: MetadataResponse) -> Steps[MetadataResponse]:
         if everything and refusals:
@@ -100,7 +100,7 @@ def name_of(guard: Guard, topic: MetadataRequestTopic) -> str:
 def sift_creations(
     guard: Guard, request: MetadataRequest, topics: list[MetadataRequestTopic]
 ) -> Steps[set[str | None]]:
-    """Names that asking for would create, if the client were allowed to create them."""
+    """Names that the request would create, which the client may not create."""
     image = guard.parts.metadata.image
     if not request.allow_auto_topic_creation or not guard.parts.config.auto_create_topics_enable:
         return set()
@@ -116,7 +116,7 @@ def sift_creations(
 
 
 def refuse_metadata(topic: MetadataRequestTopic) -> MetadataResponseTopic:
-    """By what it was asked for, and nothing more."""
+    """Only the name or id that was requested."""
     by_id = any(topic.topic_id)
     return MetadataResponseTopic(
         error_code=TOPIC_REFUSED,
@@ -143,7 +143,7 @@ def describe_cluster(guard: Guard, request: DescribeClusterRequest) -> Finish | 
 
 @guards(DescribeTopicPartitionsRequest)
 def describe_topic_partitions(guard: Guard, request: DescribeTopicPartitionsRequest) -> Steps[Outcome]:
-    """Who asks for all asks for what they may see: else the cursor would name a topic that they may not."""
+    """Replace a request for all topics by one for the visible topics: otherwise the cursor could name a hidden one."""
     everything = not request.topics
     topics = request.topics or list_from_cursor(guard, request)
     request.topics, refused = yield from sift(guard, Operation.DESCRIBE, topics, TOPIC, lambda topic: topic.name)
@@ -151,7 +151,7 @@ def describe_topic_partitions(guard: Guard, request: DescribeTopicPartitionsRequ
     if not request.topics:
         return Reply(DescribeTopicPartitionsResponse(topics=refusals))
     if everything and request.cursor is not None and request.cursor.topic_name != request.topics[0].name:
-        request.cursor = None  # its topic is gone, or hidden: the page begins with the next one
+        request.cursor = None  # its topic is deleted or hidden: the page begins with the next one
 
     def finish(response: DescribeTopicPartitionsResponse) -> Steps[DescribeTopicPartitionsResponse]:
         for topic in response.topics:
@@ -214,7 +214,7 @@ def delete_topics(guard: Guard, request: DeleteTopicsRequest) -> Steps[Finish | 
 
 
 def may_try_to_delete(guard: Guard, name: str) -> bool:
-    """Who may know that a topic does not exist is told so."""
+    """A client that may know that a topic does not exist is told so."""
     if guard.allows_topic(Operation.DELETE, name):
         return True
     return name not in guard.parts.metadata.image.topics and guard.allows_topic(Operation.DESCRIBE, name)
@@ -238,7 +238,7 @@ def refuse_growth(name: str) -> CreatePartitionsTopicResult:
 
 
 def resource_of(kind: int, name: str) -> tuple[ResourceType, str]:
-    """What an option's holder is to the authorizer: brokers, loggers and client metrics are the cluster's."""
+    """The resource for the authorizer: brokers, loggers and client metrics belong to the cluster."""
     if kind == TOPIC_OPTIONS:
         return TOPIC, name
     return (ResourceType.GROUP, name) if kind == GROUP_OPTIONS else (ResourceType.CLUSTER, CLUSTER_NAME)
@@ -247,7 +247,7 @@ def resource_of(kind: int, name: str) -> tuple[ResourceType, str]:
 def refuse_options(
     guard: Guard, request: Any, operation: Operation, into: str, result: Callable[..., Any]
 ) -> Steps[Finish | None]:
-    """Take out the resources whose options are out of bounds, and say so in this list of the answer."""
+    """Remove the resources whose configs the client may not use, and add the refusals to this list of the answer."""
     kept, refusals = [], []
     for resource in request.resources:
         kind, name = resource_of(resource.resource_type, resource.resource_name)

@@ -1,4 +1,4 @@
-"""Gates of producers' identities and transactions."""
+"""Gates for producer ids and transactions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def init_producer_id(guard: Guard, request: InitProducerIdRequest) -> None:
 
 @guards(AddPartitionsToTxnRequest)
 def add_partitions(guard: Guard, request: AddPartitionsToTxnRequest) -> Steps[Reply | None]:
-    """All or nothing: one topic that is refused leaves the others untried."""
+    """All or nothing: if one topic is refused, the others are not attempted."""
     if guard.call.version >= FOR_BROKERS:
         guard.demand_cluster(Operation.CLUSTER_ACTION)
         return None

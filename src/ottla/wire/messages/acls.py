@@ -1,19 +1,17 @@
-"""Access rules: list, add, remove.
+"""ACLs: list, add, remove.
 
 DescribeAcls (29): versions 0 to 3
-     1  adds pattern_type_filter; answer adds pattern_type; over quota, the answer comes first and the pause after
-        it
+     1  adds pattern_type_filter; answer adds pattern_type; over quota, the answer is sent before throttling
      2  flexible
      3  resource type user
 
 CreateAcls (30): versions 0 to 3
-     1  adds resource_pattern_type; over quota, the answer comes first and the pause after it
+     1  adds resource_pattern_type; over quota, the answer is sent before throttling
      2  flexible
      3  resource type user
 
 DeleteAcls (31): versions 0 to 3
-     1  adds pattern_type_filter; answer adds pattern_type; over quota, the answer comes first and the pause after
-        it
+     1  adds pattern_type_filter; answer adds pattern_type; over quota, the answer is sent before throttling
      2  flexible
      3  resource type user
 """

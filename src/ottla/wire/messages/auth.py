@@ -1,4 +1,4 @@
-"""Proving who one is (SASL), SCRAM credentials kept by the cluster, and the principal a broker passes on.
+"""SASL authentication, SCRAM credentials stored in the cluster, and the principal that a broker forwards.
 
 SaslHandshake (17): versions 0 to 1
      1  the tokens follow as SaslAuthenticate requests, not as bare frames

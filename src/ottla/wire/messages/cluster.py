@@ -1,4 +1,4 @@
-"""Brokers and controllers making themselves known, and the feature levels of a cluster.
+"""Registration of brokers and controllers, and the feature levels of a cluster.
 
 UpdateFeatures (57): versions 0 to 2
      1  adds upgrade_type, validate_only, drops allow_downgrade

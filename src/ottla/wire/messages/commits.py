@@ -4,7 +4,7 @@ OffsetCommit (8): versions 0 to 10
      1  adds generation_id_or_member_epoch, member_id, commit_timestamp
      2  retention_time_ms in place of commit_timestamp
      3  answer adds throttle_time_ms
-     4  over quota, the answer comes first and the pause after it
+     4  over quota, the answer is sent before throttling
      5  drops retention_time_ms
      6  adds committed_leader_epoch
      7  adds group_instance_id
@@ -13,10 +13,10 @@ OffsetCommit (8): versions 0 to 10
     10  topic_id in place of name, both ways
 
 OffsetFetch (9): versions 0 to 10
-     0  offsets lay in ZooKeeper
+     0  offsets are stored in ZooKeeper
      2  topics may be null; answer adds error_code; null: all topics
      3  answer adds throttle_time_ms
-     4  over quota, the answer comes first and the pause after it
+     4  over quota, the answer is sent before throttling
      5  answer adds committed_leader_epoch
      6  flexible
      7  adds require_stable

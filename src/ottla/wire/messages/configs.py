@@ -2,12 +2,12 @@
 
 DescribeConfigs (32): versions 0 to 4
      1  adds include_synonyms; answer adds config_source, synonyms, drops is_default
-     2  over quota, the answer comes first and the pause after it
+     2  over quota, the answer is sent before throttling
      3  adds include_documentation; answer adds config_type, documentation
      4  flexible
 
 AlterConfigs (33): versions 0 to 2
-     1  over quota, the answer comes first and the pause after it
+     1  over quota, the answer is sent before throttling
      2  flexible
 
 IncrementalAlterConfigs (44): versions 0 to 1

@@ -1,7 +1,7 @@
-"""Consumer groups whose assignment the broker computes (KIP-848): one heartbeat carries all of it.
+"""Consumer groups whose assignment the broker computes (KIP-848): the heartbeat does everything.
 
 ConsumerGroupHeartbeat (68): versions 0 to 1
-     1  adds subscribed_topic_regex; the member makes its own id
+     1  adds subscribed_topic_regex; the member generates its own id
 
 ConsumerGroupDescribe (69): versions 0 to 1
      1  answer adds member_type

@@ -12,7 +12,7 @@ Fetch (1): versions 0 to 18
      5  adds log_start_offset, both ways
      6  KAFKA_STORAGE_ERROR possible
      7  adds session_id, session_epoch, forgotten_topics_data; answer adds error_code, session_id
-     8  over quota, the answer comes first and the pause after it
+     8  over quota, the answer is sent before throttling
      9  adds current_leader_epoch
     10  the client reads zstd
     11  adds rack_id; answer adds preferred_read_replica

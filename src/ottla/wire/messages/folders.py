@@ -1,11 +1,11 @@
-"""Log directories of a broker: what lies in them, moving replicas between them, telling the controller.
+"""Log directories of a broker: their content, moving replicas between them, reporting to the controller.
 
 AlterReplicaLogDirs (34): versions 0 to 2
-     1  over quota, the answer comes first and the pause after it
+     1  over quota, the answer is sent before throttling
      2  flexible
 
 DescribeLogDirs (35): versions 0 to 5
-     1  over quota, the answer comes first and the pause after it
+     1  over quota, the answer is sent before throttling
      2  flexible
      3  answer adds error_code
      4  answer adds total_bytes, usable_bytes

@@ -1,11 +1,11 @@
 """Classic consumer groups: find the coordinator, join, share out, stay alive, leave; list, describe and delete them.
 
-What the members of a group tell each other travels inside `metadata` and `assignment` as opaque bytes. Consumers put
+The messages between the members of a group are inside `metadata` and `assignment` as opaque bytes. Consumers put
 ConsumerProtocolSubscription and ConsumerProtocolAssignment there, each behind an int16 with its version.
 
 FindCoordinator (10): versions 0 to 6
      1  adds key_type; answer adds throttle_time_ms, error_message
-     2  over quota, the answer comes first and the pause after it
+     2  over quota, the answer is sent before throttling
      3  flexible
      4  coordinator_keys in place of key; answer adds coordinators, drops error_code, error_message, node_id, host,
         port; several keys at once
@@ -13,10 +13,10 @@ FindCoordinator (10): versions 0 to 6
      6  key_type 2, share groups: the key is group:topic id:partition
 
 JoinGroup (11): versions 0 to 9
-     1  adds rebalance_timeout_ms; without rebalance_timeout_ms the session timeout takes its place
+     1  adds rebalance_timeout_ms; before, the session timeout was used for it
      2  answer adds throttle_time_ms
-     3  over quota, the answer comes first and the pause after it
-     4  a member without id is sent back with one: MEMBER_ID_REQUIRED
+     3  over quota, the answer is sent before throttling
+     4  a member without id gets one with MEMBER_ID_REQUIRED, and joins again
      5  adds group_instance_id, both ways
      6  flexible
      7  answer adds protocol_type, protocol_name may be null
@@ -25,41 +25,41 @@ JoinGroup (11): versions 0 to 9
 
 Heartbeat (12): versions 0 to 4
      1  answer adds throttle_time_ms
-     2  over quota, the answer comes first and the pause after it
+     2  over quota, the answer is sent before throttling
      3  adds group_instance_id
      4  flexible
 
 LeaveGroup (13): versions 0 to 5
      1  answer adds throttle_time_ms
-     2  over quota, the answer comes first and the pause after it
+     2  over quota, the answer is sent before throttling
      3  members in place of member_id; answer adds members
      4  flexible
      5  adds reason
 
 SyncGroup (14): versions 0 to 5
      1  answer adds throttle_time_ms
-     2  over quota, the answer comes first and the pause after it
+     2  over quota, the answer is sent before throttling
      3  adds group_instance_id
      4  flexible
      5  adds protocol_type, protocol_name, both ways
 
 DescribeGroups (15): versions 0 to 6
      1  answer adds throttle_time_ms
-     2  over quota, the answer comes first and the pause after it
+     2  over quota, the answer is sent before throttling
      3  adds include_authorized_operations; answer adds authorized_operations
      4  answer adds group_instance_id
      5  flexible
-     6  answer adds error_message; GROUP_ID_NOT_FOUND for a group that is not there
+     6  answer adds error_message; GROUP_ID_NOT_FOUND for a group that does not exist
 
 ListGroups (16): versions 0 to 5
      1  answer adds throttle_time_ms
-     2  over quota, the answer comes first and the pause after it
+     2  over quota, the answer is sent before throttling
      3  flexible
      4  adds states_filter; answer adds group_state
      5  adds types_filter; answer adds group_type
 
 DeleteGroups (42): versions 0 to 2
-     1  over quota, the answer comes first and the pause after it
+     1  over quota, the answer is sent before throttling
      2  flexible
 
 ConsumerProtocolSubscription: versions 0 to 3

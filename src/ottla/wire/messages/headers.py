@@ -1,4 +1,4 @@
-"""The headers as declared schemas. `ottla.wire.frame` reads and writes them by hand; its tests hold it to these.
+"""The headers as declared schemas. `ottla.wire.frame` reads and writes them by hand; its tests compare it with these.
 
 RequestHeader: versions 0 to 2
      1  adds client_id

@@ -1,4 +1,4 @@
-"""What a client asks first: which versions a broker speaks, which brokers there are, who leads which partition.
+"""The first requests of a client: the API versions of the broker, the brokers, and the leaders of partitions.
 
 Metadata (3): versions 0 to 13
      0  no topics named: all of them
@@ -7,20 +7,20 @@ Metadata (3): versions 0 to 13
      3  answer adds throttle_time_ms
      4  adds allow_auto_topic_creation
      5  answer adds offline_replicas
-     6  over quota, the answer comes first and the pause after it
+     6  over quota, the answer is sent before throttling
      7  answer adds leader_epoch
      8  adds include_cluster_authorized_operations, include_topic_authorized_operations; answer adds
         topic_authorized_operations, cluster_authorized_operations
      9  flexible
     10  adds topic_id, name may be null; answer adds topic_id
     11  drops include_cluster_authorized_operations; answer drops cluster_authorized_operations
-    12  answer: name may be null; topic_id is really served
+    12  answer: name may be null; requests by topic_id work
     13  answer adds error_code
 
 ApiVersions (18): versions 0 to 4
-     0  also the answer to a version that is not served, with UNSUPPORTED_VERSION and the list
+     0  also the answer to an unsupported version, with UNSUPPORTED_VERSION and the list
      1  answer adds throttle_time_ms
-     2  over quota, the answer comes first and the pause after it
+     2  over quota, the answer is sent before throttling
      3  flexible; adds client_software_name, client_software_version; answer adds supported_features,
         finalized_features_epoch, finalized_features, zk_migration_ready
      4  min_version of a supported feature may be 0

@@ -3,7 +3,7 @@
 ListOffsets (2): versions 0 to 11
      1  drops max_num_offsets; answer adds timestamp, offset, drops old_style_offsets; one offset per partition
      2  adds isolation_level; answer adds throttle_time_ms
-     3  over quota, the answer comes first and the pause after it
+     3  over quota, the answer is sent before throttling
      4  adds current_leader_epoch; answer adds leader_epoch
      5  OFFSET_NOT_AVAILABLE possible
      6  flexible

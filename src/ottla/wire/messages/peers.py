@@ -1,4 +1,4 @@
-"""What a ZooKeeper-based controller says to brokers and brokers to it, up to Kafka 3.9, and forwarded requests.
+"""Requests between a ZooKeeper-based controller and brokers, up to Kafka 3.9, and forwarded requests.
 
 Kafka 4 has dropped LeaderAndIsr, StopReplica, UpdateMetadata and ControlledShutdown. The request header of version 0 of
 ControlledShutdown has no client id.

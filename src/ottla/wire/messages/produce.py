@@ -6,7 +6,7 @@ Produce (0): versions 0 to 13
      3  adds transactional_id; record batches v2 only
      4  KAFKA_STORAGE_ERROR possible
      5  answer adds log_start_offset
-     6  over quota, the answer comes first and the pause after it
+     6  over quota, the answer is sent before throttling
      7  zstd allowed
      8  answer adds record_errors, error_message
      9  flexible

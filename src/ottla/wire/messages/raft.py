@@ -2,7 +2,7 @@
 
 Vote (52): versions 0 to 2
      1  adds voter_id, replica_directory_id, voter_directory_id; answer adds node_endpoints
-     2  adds pre_vote; asking beforehand, without raising the epoch
+     2  adds pre_vote; a vote that does not raise the epoch
 
 BeginQuorumEpoch (53): versions 0 to 1
      1  flexible; adds voter_id, voter_directory_id, leader_endpoints; answer adds node_endpoints

@@ -1,6 +1,6 @@
 """Share groups (KIP-932): records of one partition handed to several consumers and acknowledged one by one.
 
-Version 0 of the first four is the early access of 3.9 and 4.0; 4.1 began anew with 1.
+Version 0 of the first four is the early access of 3.9 and 4.0; 4.1 started over with 1.
 
 ShareGroupHeartbeat (76): versions 0 to 1
 

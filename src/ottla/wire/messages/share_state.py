@@ -1,4 +1,4 @@
-"""Between brokers: the state of share groups, kept by a coordinator of its own.
+"""Between brokers: the state of share groups, stored by a coordinator of its own.
 
 ReadShareGroupStateSummary 0 is declared as 4.x has it; the early access of 3.9 had no leader_epoch in the answer.
 

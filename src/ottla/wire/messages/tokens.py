@@ -1,21 +1,21 @@
-"""Delegation tokens: make, renew, expire, list.
+"""Delegation tokens: create, renew, expire, list.
 
 CreateDelegationToken (38): versions 0 to 3
-     1  over quota, the answer comes first and the pause after it
+     1  over quota, the answer is sent before throttling
      2  flexible
      3  adds owner_principal_type, owner_principal_name; answer adds token_requester_principal_type,
         token_requester_principal_name
 
 RenewDelegationToken (39): versions 0 to 2
-     1  over quota, the answer comes first and the pause after it
+     1  over quota, the answer is sent before throttling
      2  flexible
 
 ExpireDelegationToken (40): versions 0 to 2
-     1  over quota, the answer comes first and the pause after it
+     1  over quota, the answer is sent before throttling
      2  flexible
 
 DescribeDelegationToken (41): versions 0 to 3
-     1  over quota, the answer comes first and the pause after it
+     1  over quota, the answer is sent before throttling
      2  flexible
      3  answer adds token_requester_principal_type, token_requester_principal_name
 """

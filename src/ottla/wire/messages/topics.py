@@ -1,9 +1,9 @@
-"""Topics and where their partitions live: create, grow, cut, delete, elect leaders, move replicas.
+"""Topics and their partitions: create, add partitions, delete records, delete, elect leaders, move replicas.
 
 CreateTopics (19): versions 0 to 7
      1  adds validate_only; answer adds error_message
      2  answer adds throttle_time_ms
-     3  over quota, the answer comes first and the pause after it
+     3  over quota, the answer is sent before throttling
      4  partitions and replication factor may be -1: the broker chooses
      5  flexible; answer adds topic_config_error_code, num_partitions, replication_factor, configs
      6  THROTTLING_QUOTA_EXCEEDED possible
@@ -11,18 +11,18 @@ CreateTopics (19): versions 0 to 7
 
 DeleteTopics (20): versions 0 to 6
      1  answer adds throttle_time_ms
-     2  over quota, the answer comes first and the pause after it
+     2  over quota, the answer is sent before throttling
      3  TOPIC_DELETION_DISABLED possible
      4  flexible
      5  answer adds error_message; THROTTLING_QUOTA_EXCEEDED possible
      6  topics in place of topic_names; answer adds topic_id, name may be null
 
 DeleteRecords (21): versions 0 to 2
-     1  over quota, the answer comes first and the pause after it
+     1  over quota, the answer is sent before throttling
      2  flexible
 
 CreatePartitions (37): versions 0 to 3
-     1  over quota, the answer comes first and the pause after it
+     1  over quota, the answer is sent before throttling
      2  flexible
      3  THROTTLING_QUOTA_EXCEEDED possible
 

@@ -1,10 +1,10 @@
-"""Producer ids and transactions, from the producer, between coordinator and leaders, and for whoever looks after them.
+"""Producer ids and transactions: requests of producers, between coordinator and leaders, and of administrators.
 
 ControlRecordTypeSchema and EndTxnMarker are key and value of the control record that ends a transaction in a partition;
 both begin with an int16 version.
 
 InitProducerId (22): versions 0 to 6
-     1  over quota, the answer comes first and the pause after it
+     1  over quota, the answer is sent before throttling
      2  flexible
      3  adds producer_id, producer_epoch
      4  PRODUCER_FENCED possible
@@ -12,7 +12,7 @@ InitProducerId (22): versions 0 to 6
      6  adds enable_2pc, keep_prepared_txn; answer adds ongoing_txn_producer_id, ongoing_txn_producer_epoch
 
 AddPartitionsToTxn (24): versions 0 to 5
-     1  over quota, the answer comes first and the pause after it
+     1  over quota, the answer is sent before throttling
      2  PRODUCER_FENCED possible
      3  flexible
      4  adds transactions, drops v3_and_below_transactional_id, v3_and_below_producer_id,
@@ -21,13 +21,13 @@ AddPartitionsToTxn (24): versions 0 to 5
      5  TRANSACTION_ABORTABLE possible
 
 AddOffsetsToTxn (25): versions 0 to 4
-     1  over quota, the answer comes first and the pause after it
+     1  over quota, the answer is sent before throttling
      2  PRODUCER_FENCED possible
      3  flexible
      4  TRANSACTION_ABORTABLE possible
 
 EndTxn (26): versions 0 to 5
-     1  over quota, the answer comes first and the pause after it
+     1  over quota, the answer is sent before throttling
      2  PRODUCER_FENCED possible
      3  flexible
      4  TRANSACTION_ABORTABLE possible
@@ -38,7 +38,7 @@ WriteTxnMarkers (27): versions 0 to 2
      2  adds transaction_version
 
 TxnOffsetCommit (28): versions 0 to 5
-     1  over quota, the answer comes first and the pause after it
+     1  over quota, the answer is sent before throttling
      2  adds committed_leader_epoch
      3  flexible; adds generation_id, member_id, group_instance_id
      4  TRANSACTION_ABORTABLE possible
