@@ -49,12 +49,12 @@ BATCHES: Final = 3
 ROWS: Final = 10
 # What a sink may say instead of going on.
 REFUSALS: Final = (
-    r"batch \d+ of query \S+ is in topic \S+ already with \d+ rows, and now has \d+.*go on with the newest checkpoint",
-    r"batch \d+ of query \S+ is in topic \S+ already, and was now to be written to topic",
-    r"batch \d+ of query \S+ is older than batch \d+.*go on with the newest checkpoint",
+    r"batch \d+ of query \S+ is already in topic \S+ with \d+ rows, and now has \d+.*continue with the newest",
+    r"batch \d+ of query \S+ is already in topic \S+, but would now be written to topic",
+    r"batch \d+ of query \S+ is older than batch \d+.*continue with the newest checkpoint",
     r"another driver took over query",
-    r"another driver has gone on from there",
-    r"was opened again while its tasks ran",
+    r"another driver has continued from there",
+    r"was reopened while its tasks ran",
     r"Spark: another driver has written to the checkpoint",
     r"was aborted: nothing of it is in the topic",  # by another driver, before this one could decide
 )

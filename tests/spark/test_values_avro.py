@@ -360,7 +360,7 @@ def test_bad_bytes_become_null_with_a_reason_or_fail_the_query() -> None:
     assert "1 bytes are left over" in rows[3]["why"]
     assert [row is not None for row in read(values, V1, outcome=Outcome())] == [True] + [False] * 6
     sentence = (
-        "a value of 5 bytes (0e00067465) is no Order as the schema has it: its bytes end too early; decode with mode"
+        "a value of 5 bytes (0e00067465) is not a valid Order of the schema: its bytes end too early; decode with mode"
     )
     with pytest.raises(Failed, match=re.escape(sentence)):
         read(values, V1)
@@ -387,7 +387,7 @@ def test_a_value_too_large_for_its_spark_type_is_bad_and_its_neighbours_are_not(
         ),
         ({"type": "record", "name": "L", "fields": [{"name": "x", "type": "Unknown"}]}, "uses the type Unknown"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 50, "scale": 2}, "Spark's go up to 38 digits"),
-        ("{not json", "is no Avro schema, since it is no JSON"),
+        ("{not json", "is not an Avro schema, since it is not JSON"),
         ("missing.avsc", "cannot read the schema missing.avsc"),
         (5, "a schema is a file, a text or a registered one, not int"),
     ],
@@ -400,7 +400,7 @@ def test_a_schema_that_cannot_be_is_refused_in_a_sentence(schema: Any, sentence:
 @pytest.mark.parametrize(
     ("column", "sentence"),
     [
-        (pa.array([{"id": 1, "old": "", "name": "", "new": 1}]), r"the column.new is no field of Order: leave it out"),
+        (pa.array([{"id": 1, "old": "", "name": "", "new": 1}]), r"the column.new is not a field of Order: remove it"),
         (pa.array([{"id": 1, "old": ""}]), "the column has no field name, which Order needs"),
         (pa.array([{"id": "x", "old": "", "name": ""}]), "the column.id is string, where the schema has int: cast it"),
         (pa.array([{"id": 1 << 40, "old": "", "name": ""}]), "the column.id does not fit int of the schema"),

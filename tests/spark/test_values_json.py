@@ -66,7 +66,7 @@ def test_a_json_schema_is_a_spark_type(schema: Any, expected: str) -> None:
     [
         ({"type": "object", "properties": {"next": {"$ref": "#"}}}, "is recursive"),
         ({"properties": {"x": {"$ref": "#/definitions/None"}}}, "refers to #/definitions/None, which neither"),
-        ("{no", "is no JSON Schema, since it is no JSON"),
+        ("{no", "is not a JSON Schema, since it is not JSON"),
     ],
 )
 def test_a_schema_that_cannot_be_is_refused_in_a_sentence(schema: Any, sentence: str) -> None:
@@ -89,10 +89,10 @@ def test_text_is_read_by_a_file_and_written_back(spark: SparkSession, tmp_path: 
     assert rows[0].at.astimezone(dt.UTC) == dt.datetime(2024, 2, 29, 12, 0, 0, 123456, dt.UTC)
     assert (rows[0].id, rows[0].note, rows[0].lines[0].price, rows[0].why) == (1, None, 1.5, None)
     assert rows[1] is None, "a tombstone is no error"
-    assert rows[3].why == f"a value of 1 bytes (7b) is no JSON as the schema {file} has it"
+    assert rows[3].why == f"a value of 1 bytes (7b) is not valid JSON for the schema {file}"
     assert [(row.id, bool(row.why)) for row in rows[2:]] == [(None, True)] * 3
     assert [row[0] is None for row in frame.select(json.decode("value", file)).collect()] == [False] + [True] * 4
-    with pytest.raises(Exception, match=r"is no JSON as the schema .*; decode with mode='PERMISSIVE'"):
+    with pytest.raises(Exception, match=r"is not valid JSON for the schema .*; decode with mode='PERMISSIVE'"):
         frame.select(json.decode("value", file, mode="FAILFAST")).collect()
     back = frame.limit(1).select(json.encode(json.decode("value", file)).alias("value")).first()
     assert back is not None

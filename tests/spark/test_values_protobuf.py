@@ -123,8 +123,8 @@ def test_bad_bytes_become_null_with_a_reason_or_fail_the_query(tmp_path: Path) -
     assert rows[0] == {"id": 7, "name": "", "why": None}
     assert rows[2] is None, "a tombstone is no error"
     assert [row["id"] for row in rows if row] == [7, None, None, None]
-    assert rows[1]["why"].startswith("a value of 1 bytes (08) is no A: ")
-    with pytest.raises(Failed, match=r"is no A: .*; decode with mode='PERMISSIVE'"):
+    assert rows[1]["why"].startswith("a value of 1 bytes (08) is not a valid A: ")
+    with pytest.raises(Failed, match=r"is not a valid A: .*; decode with mode='PERMISSIVE'"):
         read(values, schema)
 
 
@@ -219,7 +219,7 @@ def test_a_schema_that_cannot_be_is_refused_in_a_sentence(
 @pytest.mark.parametrize(
     ("column", "sentence"),
     [
-        (pa.array([{"id": 1, "new": 1}]), "the column.new is no field of A: leave it out"),
+        (pa.array([{"id": 1, "new": 1}]), "the column.new is not a field of A: remove it"),
         (pa.array([{"id": "x"}]), "the column.id is string, where the schema has int32: cast it"),
         (pa.array([{"id": 1 << 40}]), "the column.id does not fit int32 of the schema"),
         (pa.array([{"kind": "Z"}]), "cannot be written as A"),
@@ -292,7 +292,7 @@ def test_a_registry_does_not_say_where_files_are_written(tmp_path: Path, name: s
     registry = registries.Canned("http://canned")
     registry.answers["/subjects/a/versions/1"] = {"id": 1, "schemaType": PROTOBUF, "schema": A}
     registered = Registered(registry, 2, PROTOBUF, A.replace("A", "B"), (Reference(name, "a", 1),))
-    with pytest.raises(Unfit, match=r"schema 2 refers to .*, which is no name of an import"):
+    with pytest.raises(Unfit, match=r"schema 2 refers to .*, which is not a valid import name"):
         load(registered)
     assert not list(tmp_path.iterdir())
 
@@ -301,7 +301,7 @@ def test_files_that_cannot_lie_beside_each_other_are_refused() -> None:
     registry = registries.Canned("http://canned")
     registry.answers["/subjects/a/versions/1"] = {"id": 1, "schemaType": PROTOBUF, "schema": A}
     references = (Reference("a", "a", 1), Reference("a/b.proto", "a", 1))
-    with pytest.raises(Unfit, match=r"schema 2 cannot be laid out as files to compile it: .*'a'"):
+    with pytest.raises(Unfit, match=r"schema 2 cannot be written to files for compiling: .*'a'"):
         load(Registered(registry, 2, PROTOBUF, A, references))
 
 

@@ -60,7 +60,7 @@ def test_a_password_and_tls(tmp_path: Path) -> None:
         assert Registry(inside, ca=str(authority)).latest(subject).id == made.id
         assert "se" not in repr(registry).replace("user", "").replace("https", "").replace("registry", "")
         assert "me:se" not in str(Registry(inside))
-        with pytest.raises(Failed, match=r"does not let us in \(401 Unauthorized\): give user and password"):
+        with pytest.raises(Failed, match=r"refuses access \(401 Unauthorized\): give a valid user and password"):
             Registry(gate.url, user="me", password="wrong", ca=str(authority)).latest(subject)
         with pytest.raises(Failed, match=r"shows a certificate that is not trusted .*: give its authority as ca"):
             Registry(gate.url).latest(subject)
@@ -72,7 +72,7 @@ def test_what_goes_wrong_is_said_in_a_sentence() -> None:
     registry = Registry(registries.url())
     with pytest.raises(Missing, match=r"has nothing at /subjects/nobody/versions/latest .*: check the subject"):
         registry.latest("nobody")
-    with pytest.raises(Failed, match="the registry's address 'nonsense' is none: it looks like"):
+    with pytest.raises(Failed, match="the registry's address 'nonsense' is not valid: it looks like"):
         Registry("nonsense").latest("x")
     (port,) = judge.free_ports(1)
     with pytest.raises(Unreachable, match=r"cannot be reached .*: check the address and that it runs"):
@@ -121,7 +121,7 @@ def answer(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
         (answer(b"{}"), "does not answer as a schema registry does: "),
         (answer(b'{"id": -1, "schema": "x"}'), "does not answer as a schema registry does: "),
         (answer(b'{"id": Infinity, "schema": "x"}'), "does not answer as a schema registry does: "),
-        (answer(b'{"schema": "' + b"x" * 3000 + b'"}'), "answers with more than 0 MiB, as none does"),
+        (answer(b'{"schema": "' + b"x" * 3000 + b'"}'), "answers with more than 0 MiB, which is not a schema"),
         (answer(b"<html>"), "cannot be reached .Expecting value"),
         (b"nonsense\r\n\r\n", "cannot be reached .nonsense"),
         (answer(b"[" * 200_000, "404 Not Found"), "has nothing at /subjects/x/versions/latest .Not Found."),
@@ -156,7 +156,7 @@ def test_a_redirect_is_not_followed_with_a_password() -> None:
         with registries.Fake(answer(b"", "302 Found", to)) as fake:
             registry = Registry(f"http://{fake.netloc}", user="me", password="secret")
             sentence = (
-                rf"sends us on to http://{other.netloc}/there: if you trust that, give it as the registry's address"
+                rf"redirects to http://{other.netloc}/there: if you trust that, give it as the registry's address"
             )
             for ask in (lambda: registry.latest("x"), lambda: registry.register("x", NUMBER)):
                 with pytest.raises(Failed, match=sentence):
@@ -172,7 +172,7 @@ def test_a_redirect_is_not_followed_with_a_password() -> None:
     ],
 )  # fmt: skip
 def test_an_address_that_is_none_is_said_without_its_password(url: str) -> None:
-    with pytest.raises(Failed, match=r"the registry's address '.*' is none: it looks like") as caught:
+    with pytest.raises(Failed, match=r"the registry's address '.*' is not valid: it looks like") as caught:
         Registry(url).latest("x")
     assert "secret" not in f"{caught.value} {Registry(url)} {Registry(url)!r}"
 
@@ -182,7 +182,7 @@ def test_an_id_that_none_can_have_is_a_bad_value() -> None:
     rows = avro.decode_values(
         value, schema, schema, Registry("http://nobody.invalid"), True, Outcome(error="why")
     ).to_pylist()
-    assert ["can have no schema" in row["why"] for row in rows] == [True, True]
+    assert ["cannot have a schema" in row["why"] for row in rows] == [True, True]
 
 
 def test_a_reason_with_half_a_character_is_still_a_reason() -> None:

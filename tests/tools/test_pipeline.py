@@ -40,7 +40,7 @@ def test_the_pipelines_that_come_with_ottla_are_listed(run: Run) -> None:
         (["qqq"], 2, "there is no pipeline qqq: there are activity, "),
         (["./nowhere.py"], 2, "there is no file nowhere.py: `ottla pipeline new NAME` writes one"),
         (["{none}"], 2, "{none} has no PIPELINE = Pipeline(...): `ottla pipeline new NAME` shows what"),
-        (["{broken}"], 1, "{broken} is no Python ("),
+        (["{broken}"], 1, "{broken} is not valid Python ("),
         (["activity", "--option", "prt=live"], 2, "activity has no option prt: did you mean part?"),
         (["activity", "--option", "part=all"], 2, "part=all: choose one of live, report, both"),
     ],
@@ -140,7 +140,7 @@ def test_a_new_pipeline_is_python_and_replaces_nothing(run: Run, tmp_path: Path)
         assert "$" not in path.read_text()
     assert "Adds up the orders" in run("pipeline", "run", str(tmp_path / "word_count.py"), "--help").out
     again = run("pipeline", "new", "word-count", "--folder", str(tmp_path), code=1)
-    assert "word_count.py exists already" in again.err
+    assert "word_count.py already exists" in again.err
     for name in ("Word", "a--b", "1st", "copy"):
         assert run("pipeline", "new", name, "--folder", str(tmp_path), code=1).err.startswith(f"ottla: {name}: ")
     style = subprocess.run(

@@ -1,13 +1,13 @@
-"""Dead letters: records that could not be written or decoded, put into a topic of their own with the reason.
+"""Dead letters: records that could not be written or decoded, stored in a separate topic with the reason.
 
-The option `ottla.dead.letter` names that topic. A dead letter has the key, value and headers of the record that it
-stands for, and headers of ours behind them. A value that is too large for the topic is cut, and its size is told.
+The option `ottla.dead.letter` names that topic. A dead letter has the key, value and headers of the original record,
+followed by Ottla's headers. A value that is too large for the topic is cut, and its size is given.
 
-    ottla.dead.reason        a sentence: why
+    ottla.dead.reason        why, in a sentence
     ottla.dead.stage         write (a row that could not become a record) or decode (a value that could not be read)
-    ottla.dead.topic         where the row was to go, or where the record came from; left out if nothing said so
-    ottla.dead.partition     the same for its partition; left out if the key or chance decides
-    ottla.dead.offset        decode: where the record lies
+    ottla.dead.topic         the topic that the row was for, or that the record came from; left out if unknown
+    ottla.dead.partition     the same for the partition; left out if it was not given
+    ottla.dead.offset        decode: the offset of the record
     ottla.dead.size          bytes of the value before it was cut; left out if it is whole
 """
 
@@ -37,7 +37,7 @@ def headers(
     offset: int | None = None,
     size: int | None = None,
 ) -> list[tuple[str, bytes]]:
-    """Our headers of one dead letter, in the order of the table above; what is not known is left out."""
+    """Ottla's headers of one dead letter, in the order of the table above; unknown ones are left out."""
     told = (
         (REASON, reason),
         (STAGE, stage),

@@ -1,14 +1,15 @@
-"""Groups to which jobs commit their progress, so that lag can be watched. A group is checked before its first commit.
+"""Consumer groups to which jobs commit their progress, so that lag can be monitored. A group is checked before its
+first commit.
 
-A group of that name may be in use by others, and to commit to it would move their consumers. What is ours is known by
-the metadata of its offsets, a JSON object with the keys that we write. `check` refuses all others.
+Others may use a group of that name, and commits would move their consumers. Ottla recognises its own groups by the
+metadata of their offsets, a JSON object with the keys below. `check` refuses all others.
 
     query     ottla-spark-<name>       {"query", "run", "batch", ...}     source/progress.py
     mirror    ottla-mirrored-<name>    {"mirror"}                         at the source; its positions are at the target
     export    ottla-export-<name>      {"export"}
     letters   ottla-letters-<table>    {"letters", "topic"}               export/letters.py; decides, not only shows
 
-No name of one kind is a name of another, whatever stands behind the prefix.
+No name of one kind can be a name of another kind, whatever follows the prefix.
 """
 
 from __future__ import annotations
@@ -28,29 +29,29 @@ QUERY: Final = "ottla-spark-"
 MIRROR: Final = "ottla-mirrored-"
 EXPORT: Final = "ottla-export-"
 LETTERS: Final = "ottla-letters-"
-PREFIXES: Final = (QUERY, MIRROR, EXPORT, LETTERS)  # what they commit means nothing on another cluster
-SHOWN_MAX: Final = 60  # characters of foreign metadata in a sentence
+PREFIXES: Final = (QUERY, MIRROR, EXPORT, LETTERS)  # their commits mean nothing on another cluster
+SHOWN_MAX: Final = 60  # characters of foreign metadata in a message
 
 
 class Foreign(Failed):
-    """The group is somebody else's."""
+    """The group belongs to somebody else."""
 
 
 def check(cluster: Cluster, group: str, keys: Collection[str]) -> None:
-    """Foreign, unless nobody has the group or its offsets were written with these keys."""
+    """Raise Foreign, unless the group does not exist or its offsets were written with these keys."""
     fix = "give another name for the group, or delete this one if nobody needs it"
     who = membership(cluster, group)
     if who.members:
         raise Foreign(f"{who.members} consumers use this group, {group}: {fix}")
     offsets = read_offsets(cluster, group, stable=False)
     if not offsets and who.kind:
-        raise Foreign(f"group {group} is one of consumers ({who.kind}), who are away: {fix}")
+        raise Foreign(f"group {group} belongs to consumers ({who.kind}) that are not running: {fix}")
     for where, found in sorted(offsets.items()):
         if not is_ours(found.metadata, keys):
             text = found.metadata if len(found.metadata) <= SHOWN_MAX else f"{found.metadata[:SHOWN_MAX]}..."
             raise Foreign(
-                f"group {group} is somebody else's: it stands at offset {found.offset} of {where.topic} partition "
-                f"{where.partition} with metadata {text!r}, which is not as we write it; {fix}"
+                f"group {group} belongs to somebody else: it is at offset {found.offset} of {where.topic} partition "
+                f"{where.partition} with metadata {text!r}, which is not Ottla's; {fix}"
             )
 
 

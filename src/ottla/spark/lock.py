@@ -1,4 +1,4 @@
-"""A file that one process at a time holds: until it lets go or ends, however it ends."""
+"""A lock file that one process at a time holds, until it releases it or ends, however it ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class InUse(Failed):
 
 
 class Lock:
-    """Taken when it is made. Not `real` on a file system without locks, where everybody gets it."""
+    """Acquired on construction. Not `real` on a file system without locks, where everybody gets it."""
 
     def __init__(self, folder: Path) -> None:
         self._descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -1,7 +1,7 @@
-"""The topics that mirror and export are asked to copy: by name, or by pattern.
+"""The topics that mirror and export copy: by name, or by pattern.
 
-Patterns are regular expressions over whole names; `*` is all. Internal topics, and those that Ottla keeps for itself,
-must be given by name: a pattern never matches them.
+Patterns are regular expressions that match whole names; `*` is all. Internal topics, and those that Ottla keeps for
+itself, must be given by name: a pattern never matches them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OWN: Final = re.compile(rf"__.*|_ottla.*|{REGISTRY}|.*\.{REGISTRY}")
 
 @dataclass(frozen=True)
 class TopicSelection:
-    """The topics that a user asks for, and a prefix for their names at the target."""
+    """The topics that a user selects, and a prefix for their names at the target."""
 
     names: tuple[str, ...]
     patterns: tuple[re.Pattern[str], ...]
@@ -34,7 +34,7 @@ class TopicSelection:
     def parse(cls, text: str, prefix: str = "") -> TopicSelection:
         words = [word.strip() for word in text.split(",") if word.strip()]
         if not words:
-            raise Failed("topics is empty: name topics with commas between them, or a pattern such as site\\..*")
+            raise Failed("topics is empty: name topics, separated by commas, or a pattern such as site\\..*")
         names, patterns = [], []
         for word in words:
             if PLAIN_NAME.fullmatch(word):
@@ -49,7 +49,7 @@ class TopicSelection:
         return cls(tuple(names), tuple(patterns), prefix)
 
     def name_or(self, name: str) -> str:
-        """The first topic that is given by name, for made-up input."""
+        """The first topic that is given by name, for generated input."""
         return self.names[0] if self.names else name
 
     def choose(self, topics: Mapping[str, Topic]) -> dict[str, bool]:

@@ -1,4 +1,4 @@
-"""How long a job bears trouble that may pass by itself: brokers restart, workers are killed."""
+"""How long a job tolerates trouble that may pass by itself: brokers restart, workers are killed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = logging.getLogger("ottla.spark")
 
 
 class WorkerLost(Failed):
-    """The process that did the work was killed; what it did is not known, and may be done again."""
+    """The process that did the work was killed. It is unknown how far it came, and the work may be repeated."""
 
 
 class Trouble:
@@ -23,7 +23,7 @@ class Trouble:
         self._said = ""
 
     def bear(self, text: str, *, progress: bool = False) -> None:
-        """Raise it if it has gone on for too long; `progress`: something else has worked meanwhile."""
+        """Raise it if it has lasted too long. `progress`: something else has worked meanwhile."""
         now = time.monotonic()
         if self._since is None or progress:
             self._since = now

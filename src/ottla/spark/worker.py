@@ -1,14 +1,14 @@
-"""Spark's Python worker made a good place to work in. It is forked once and does one task after the other.
+"""Tunes Spark's Python worker, which is forked once and runs one task after another.
 
     with at_work():
         ...  # a task
 
-- The C library of Linux gives megabytes back to the kernel after each batch and faults them in again for the next: a
-  quarter of what reading costs. Other systems have no such call.
-- PySpark collects garbage after every task, and looks at each object of each module for it: 45 ms. What is loaded when
-  the first task has ended stays, so it need not be looked at again.
-- The driver's Python may have the native part and this one may not, as when Ottla came by `--py-files`: no module of
-  machine code is loaded from an archive. It reads and writes all the same, slowly, and says so once.
+- On Linux, malloc returns megabytes to the kernel after each batch and faults them in again for the next: a quarter of
+  the cost of reading. Other systems have no such call.
+- PySpark collects garbage after every task, which visits each object of each module: 45 ms. What is loaded at the end
+  of the first task stays, so it is excluded from then on.
+- The driver's Python may have the native module and this one may not, as when Ottla came by `--py-files`: extension
+  modules are not loaded from an archive. Reading and writing still work, slowly, and a warning is logged once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.spark")
 
-M_TRIM_THRESHOLD: Final = -1  # names of malloc.h
+M_TRIM_THRESHOLD: Final = -1  # constants of malloc.h
 M_MMAP_THRESHOLD: Final = -3
 
 
@@ -45,11 +45,11 @@ def at_work() -> Iterator[None]:
 def _keep_memory() -> None:
     with suppress(AttributeError, OSError):
         library = ctypes.CDLL(None)
-        library.mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the most that it takes
+        library.mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the largest value it accepts
         library.mallopt(M_TRIM_THRESHOLD, 256 << 20)
 
 
 @cache
 def _keep_modules() -> None:
-    gc.collect()  # what is garbage now would stay, too
+    gc.collect()  # what is garbage now would stay as well
     gc.freeze()

@@ -212,10 +212,10 @@ def test_two_drivers_and_what_is_refused(runs: Runs, ottla: Ottla, s3: S3, fresh
     second.close()
     assert FolderLedger(place, TableShape()).read_progress({}).offsets == {where: 1}
     Store(place).put("notes.txt", b"mine")
-    with pytest.raises(Failed, match=r"^s3://tables/two has notes.txt in it, which is of no table"):
+    with pytest.raises(Failed, match=r"^s3://tables/two has notes.txt in it, which is not part of a table"):
         runs.once(restore.PIPELINE, "two", topic=fresh("nothing"))
     for pipeline, option in ((export.PIPELINE, "topics"), (restore.PIPELINE, "topic"), (activity.PIPELINE, "events")):
         options: dict[str, Any] = {option: fresh("unread"), "path": "gopher://host/table"}
         run = Run(pipeline=pipeline, bootstrap=ottla.bootstrap, folder=runs.folder, options=options, once=True)
-        with pytest.raises(Failed, match=r"^gopher:// is no storage that is known here"):
+        with pytest.raises(Failed, match=r"^gopher:// is not a known kind of storage"):
             pipeline.run(run)

@@ -70,7 +70,7 @@ def test_a_stop_ends_it(run: Run, fresh: Callable[[str], str]) -> None:
 def test_what_the_cluster_refuses_is_told(run: Run, fresh: Callable[[str], str]) -> None:
     topic = fresh("made")
     run.ensure_topic(topic, max_message_bytes="100")
-    with pytest.raises(Failed, match=r"made-up input did not arrive at .*MSG_SIZE_TOO_LARGE"):
+    with pytest.raises(Failed, match=r"generated input did not arrive at .*MSG_SIZE_TOO_LARGE"):
         run.send(iter([Record(topic, None, "x" * 1000)]))
 
 

@@ -74,7 +74,7 @@ def test_a_run_is_seen_stopped_fed_killed_and_resumed(
         assert (seen["name"], seen["state"], seen["pid"]) == ("copy", "running", running.process.pid)
         assert [(one["query"], one["rows"], one["lag"]) for one in seen["progress"]] == [("copy-files", 100, 0)]
         refused = finished(by_name, folder=folder, bootstrap=ottla.bootstrap, code=1)
-        assert f"copy runs in {folder} already (process {running.process.pid}" in refused
+        assert f"copy is already running in {folder} (process {running.process.pid}" in refused
         assert command("pipeline", "stop", "copy", *of_it).stdout == "copy stopped\n"
         assert running.wait() == 0
     assert status(*of_it)["state"] == "stopped"
@@ -167,8 +167,11 @@ def test_the_first_signal_asks_and_the_second_does_not(number: signal.Signals) -
 @pytest.mark.parametrize(
     ("environment", "sentence"),
     [
-        ({"JAVA_HOME": "/nowhere"}, "Spark needs Java 17 and there is none in $JAVA_HOME (/nowhere): install a JDK 17"),
-        ({"JAVA_HOME": "{old}"}, "Spark needs Java 17 and {old}/bin/java is Java 11: set JAVA_HOME to a JDK 17"),
+        (
+            {"JAVA_HOME": "/nowhere"},
+            "Spark needs Java 17, but there is none in $JAVA_HOME (/nowhere): install a JDK 17",
+        ),
+        ({"JAVA_HOME": "{old}"}, "Spark needs Java 17, but {old}/bin/java is Java 11: set JAVA_HOME to a JDK 17"),
     ],
 )
 def test_a_java_that_is_missing_or_old_is_said(

@@ -39,7 +39,9 @@ def holder(tmp_path: Path) -> subprocess.Popen[bytes]:
 
 
 def test_two_runs_do_not_share_a_folder(holder: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    with pytest.raises(FolderInUse, match=rf"^visits runs in .* already \(process {holder.pid} on .*\): stop it by"):
+    with pytest.raises(
+        FolderInUse, match=rf"^visits is already running in .* \(process {holder.pid} on .*\): stop it with"
+    ):
         Tenure.take(tmp_path)
     now = state.status(tmp_path)
     assert now

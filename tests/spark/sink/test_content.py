@@ -46,22 +46,22 @@ def test_the_same_plan_is_done_whatever_the_rows(caplog: pytest.LogCaptureFixtur
 @pytest.mark.parametrize("plan", [OTHER, None])
 @pytest.mark.parametrize(("rows", "told"), [(5, "3 rows, and now has 5: nothing"), (3, "3 rows, and now has 3 others")])
 def test_other_rows_are_refused(plan: Plan | None, rows: int, told: str) -> None:
-    with pytest.raises(Failed, match=f"batch 4 of query q is in topic orders already with {told}") as refused:
+    with pytest.raises(Failed, match=f"batch 4 of query q is already in topic orders with {told}") as refused:
         decide(standing(), "q", 4, [message(rows, 18)], plan)
     text = str(refused.value)
-    assert "go on with the newest checkpoint" in text
+    assert "continue with the newest checkpoint" in text
     assert 'startingOffsets is {"visits": {"0": 7}}' in text
     assert "ottla.kept.batch=4" in text
 
 
 def test_other_topics_are_refused_whatever_was_planned() -> None:
-    told = "is in topic orders already, and was now to be written to topics bills, orders: nothing was written"
+    told = "is already in topic orders, but would now be written to topics bills, orders: nothing was written"
     with pytest.raises(Failed, match=told):
         decide(standing(), "q", 4, [message(3, 17, "bills"), message(0, 0)], PLAN)
 
 
 def test_rows_that_go_to_no_topic_are_compared_by_number() -> None:
-    with pytest.raises(Failed, match="is in no topic already with 0 rows, and now has 3"):
+    with pytest.raises(Failed, match="is already in no topic with 0 rows, and now has 3"):
         decide(standing(0, 0, (), None), "q", 4, [message()])
 
 

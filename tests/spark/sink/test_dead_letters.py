@@ -92,8 +92,8 @@ def named(*lists: list[tuple[str | None, bytes]] | None) -> pa.Array:
 BAD: Final[list[tuple[dict[str, Any], str]]] = [
     ({"partition": pa.array([2, 0], pa.int32())}, "has partitions 0 to 1 only"),
     ({"partition": pa.array([-1, None], pa.int32())}, "has partitions 0 to 1 only"),
-    ({"timestamp": pa.array([-2, -1])}, "lies before 1970"),
-    ({"timestamp": pa.array([now_ms() + 30 * HOUR_MS, None])}, "lies further ahead than topic .* takes"),
+    ({"timestamp": pa.array([-2, -1])}, "is before 1970"),
+    ({"timestamp": pa.array([now_ms() + 30 * HOUR_MS, None])}, "is further ahead than topic .* accepts"),
     ({"headers": named([("h", b"1"), (None, b"2")], [])}, "a header without a name"),
     ({"value": strings("x" * 2_000_000, "good")}, "makes a batch of 20000.. bytes"),
     ({"headers": named([("h", b"x" * 2_000_000)], None)}, "makes a batch of 20000.. bytes"),
@@ -133,7 +133,7 @@ def test_a_compacted_topic_takes_no_record_without_a_key(broker: Ottla, cluster:
     assert topic.write({"key": strings(None, "k"), "value": strings("a", "b")}) == 1
     assert topic.written() == [b"b"]
     assert topic.write({"value": strings("c")}) == 1
-    assert [reason.endswith("takes no record without a key") for reason in topic.reasons()] == [True, True]
+    assert [reason.endswith("accepts no record without a key") for reason in topic.reasons()] == [True, True]
 
 
 def test_a_large_value_that_compression_makes_small_is_written(topic: Topic) -> None:

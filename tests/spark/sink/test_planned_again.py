@@ -97,8 +97,8 @@ def test_a_checkpoint_restored_from_a_backup(copier: Copier, ottla: Ottla, topic
     shutil.copytree(backup, copier.folder)
     topics.fill(copier.source, numbers(200, 300))
     told = copier.refused()
-    assert "already with 100 rows, and now has 200: nothing was written" in told
-    assert "go on with the newest checkpoint" in told
+    assert "with 100 rows, and now has 200: nothing was written" in told
+    assert "continue with the newest checkpoint" in told
     found = re.search(r"startingOffsets is (\{.*?\}\})", told)
     assert found, told
     assert json.loads(found[1]) == {copier.source: {"0": 100, "1": 100}}, "where the last batch ended"
@@ -114,8 +114,8 @@ def test_a_checkpoint_copied_for_another_topic(copier: Copier, ottla: Ottla, top
     topics.fill(copier.source, numbers(50, 100))
     copier.run()
     told = copy.refused()
-    assert f"is in topic {copier.target} already, and was now to be written to topic {other}" in told
-    assert "needs a checkpoint of its own" in told
+    assert f"is already in topic {copier.target}, but would now be written to topic {other}" in told
+    assert "needs its own checkpoint" in told
     assert (len(values(ottla, copier.target)), values(ottla, other)) == (100, [])
 
 
@@ -123,9 +123,9 @@ def test_one_id_for_two_topics(spark: SparkSession, ottla: Ottla, topics: Topics
     first, second = topics.make("target-"), topics.make("target-")
     save(spark.sql("SELECT 'a' AS value"), ottla, first, "two")
     save(spark.sql("SELECT 'a' AS value"), ottla, first, "two")  # a repetition
-    with pytest.raises(PySparkException, match=r"writes to different topics need an ottla\.write\.id each"):
+    with pytest.raises(PySparkException, match=r"writes to different topics need one ottla\.write\.id each"):
         save(spark.sql("SELECT 'a' AS value"), ottla, second, "two")
-    with pytest.raises(PySparkException, match="already with 1 rows, and now has 1 others"):
+    with pytest.raises(PySparkException, match="with 1 rows, and now has 1 others"):
         save(spark.sql("SELECT 'b' AS value"), ottla, first, "two")
     assert (values(ottla, first), values(ottla, second)) == (["a"], [])
     save(spark.sql("SELECT 'b' AS value"), ottla, first, "two", "ottla.kept.batch", "0")

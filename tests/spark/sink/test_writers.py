@@ -223,17 +223,17 @@ def test_complete_mode_appends(spark: SparkSession, ottla: Ottla, topics: Topics
 
 
 WRONG: Final = [
-    ("SELECT 1 AS id", {}, "there is no column value among id"),
-    ("SELECT 1.5 AS value", {}, r"column value is decimal\(2,1\), and a topic takes string or binary"),
+    ("SELECT 1 AS id", {}, "there is no column value, only id"),
+    ("SELECT 1.5 AS value", {}, r"column value is decimal\(2,1\), but must be string or binary"),
     ("SELECT 'v' AS value", {"topics": "t"}, "there is no option topics: did you mean topic"),
     ("SELECT 'v' AS value", {"kafka.acks": "2"}, 'option kafka.acks is "2", but should be all or -1 or 1 or 0'),
     ("SELECT 'v' AS value", {"kafka.acks": "1", **EXACTLY}, "exactly.once needs kafka.acks=all"),
-    ("SELECT 'v' AS value", {"kafka.partitioner.class": "x"}, "there is no Java here; give a column partition, or set"),
+    ("SELECT 'v' AS value", {"kafka.partitioner.class": "x"}, "there is no Java here; add a column partition, or set"),
     ("SELECT 'v' AS value", {"kafka.transactional.id": "x"}, "set exactly.once to true"),
     ("SELECT 'v' AS value", {"kafka.value.serializer": "x"}, "write value as string or binary"),
-    ("SELECT 'v' AS value", {"ottla.two.phase": "true"}, "set exactly.once to true with it"),
+    ("SELECT 'v' AS value", {"ottla.two.phase": "true"}, "set exactly.once to true"),
     ("SELECT 'v' AS value", {"ottla.two.phase": "true", **EXACTLY}, r"transaction\.two\.phase\.commit\.enable to true"),
-    ("SELECT 'v' AS value", {"ottla.write.epoch": "1"}, "name that by ottla.write.id"),
+    ("SELECT 'v' AS value", {"ottla.write.epoch": "1"}, "set ottla.write.id too"),
     (
         "SELECT 'v' AS value",
         {"kafka.transaction.timeout.ms": "2000000", **EXACTLY},

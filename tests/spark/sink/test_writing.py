@@ -272,7 +272,7 @@ WRONG: Final[list[tuple[dict[str, pa.Array], dict[str, str], str]]] = [
     ),
     ({**ROW, "headers": pa.array([[{"key": None, "value": b""}]], HEADERS)}, {}, "a row cannot be written to topic"),
     (ROW, {"ottla_partitioner": "nowhere:f"}, "ottla.partitioner nowhere:f cannot be found .*: write module:function"),
-    (ROW, {"ottla_partitioner": f"{__name__}:ROW"}, "is no function"),
+    (ROW, {"ottla_partitioner": f"{__name__}:ROW"}, "is not a function"),
     (ROW, {"ottla_partitioner": f"{__name__}:no_numbers"}, "did not return an int32 array of 1 numbers"),
     (ROW, {"ottla_partitioner": f"{__name__}:out_of_range"}, "out_of_range says 5, but topic .* has partitions 0 to 4"),
 ]
@@ -319,18 +319,18 @@ def plan(**kinds: DataType) -> StructType:
 
 
 PLANS: Final[list[tuple[dict[str, DataType], str | None, str]]] = [
-    ({"id": LongType()}, "t", "there is no column value among id: name the one to write by selectExpr"),
-    ({"value": TEXT}, None, "nothing says which topic to write to: set option topic, or give a column topic"),
-    ({"value": DoubleType()}, "t", "column value is double, and a topic takes string or binary: cast it to string"),
-    ({"value": TEXT, "key": IntegerType()}, "t", "column key is int, and a topic takes string or binary"),
-    ({"value": TEXT, "topic": IntegerType()}, None, "column topic is int, and a topic takes string"),
+    ({"id": LongType()}, "t", "there is no column value, only id: name the one to write with selectExpr"),
+    ({"value": TEXT}, None, "no topic to write to: set option topic, or add a column topic"),
+    ({"value": DoubleType()}, "t", "column value is double, but must be string or binary: cast it to string"),
+    ({"value": TEXT, "key": IntegerType()}, "t", "column key is int, but must be string or binary"),
+    ({"value": TEXT, "topic": IntegerType()}, None, "column topic is int, but must be string"),
     (
         {"value": TEXT, "partition": LongType()},
         "t",
-        "column partition is bigint, and a topic takes int: cast it to int",
+        "column partition is bigint, but must be int: cast it to int",
     ),
     ({"value": TEXT, "headers": MapType(TEXT, BinaryType())}, "t", "column headers is map<string,binary>"),
-    ({"value": TEXT, "headers": headers_of(TEXT)}, "t", "a topic takes array<struct<key:string,value:binary>>"),
+    ({"value": TEXT, "headers": headers_of(TEXT)}, "t", "must be array<struct<key:string,value:binary>>"),
     ({"value": TEXT, "timestamp": TEXT}, "t", "column timestamp is string, .* or drop it"),
 ]
 

@@ -67,7 +67,7 @@ def test_the_first_batch_does_not_depend_on_where_a_query_would_start_later() ->
             at(5),
             seen((VISITS, 8, 20)),
             "visits partition 0 starts at offset 8 now, and offsets 5 to 7 are gone unread (retention or deleted "
-            "records): set failOnDataLoss to false to go on at offset 8, or start with a new checkpointLocation",
+            "records): set failOnDataLoss to false to continue at offset 8, or start with a new checkpointLocation",
             (8, 20),
         ),
         (
@@ -80,28 +80,28 @@ def test_the_first_batch_does_not_depend_on_where_a_query_would_start_later() ->
             at(30),
             seen((VISITS, 0, 20)),
             "visits partition 0 ends at offset 20, before offset 30 where the query stands, so the cluster has lost "
-            "records: set failOnDataLoss to false to go on at offset 20",
+            "records: set failOnDataLoss to false to continue at offset 20",
             (20, 20),
         ),
-        (at(30, None), seen((VISITS, 0, 20), ident=None), "to go on at offset 0", (0, 20)),
+        (at(30, None), seen((VISITS, 0, 20), ident=None), "to continue at offset 0", (0, 20)),
         (
             at(5),
             seen((VISITS, 0, 9), ident=B),
-            "topic visits was deleted and made anew since the last batch (its id was "
-            "00000000-0000-0000-0000-000000000001 and is 00000000-0000-0000-0000-000000000002), so that what nobody "
-            "had read of the old one is gone: set "
-            "failOnDataLoss to false to go on at the start of the new one",
+            "topic visits was deleted and recreated since the last batch (its id was "
+            "00000000-0000-0000-0000-000000000001 and is 00000000-0000-0000-0000-000000000002), so the unread "
+            "records of the old one are gone: set "
+            "failOnDataLoss to false to continue at the start of the new one",
             (0, 9),
         ),
-        (at(5), seen((VISITS, 0, 5), ident=B), "was deleted and made anew", (0, 5)),
+        (at(5), seen((VISITS, 0, 5), ident=B), "was deleted and recreated", (0, 5)),
         (
             at(5),
             seen((VISITS, 0, 9), cluster="d"),
-            "the checkpoint belongs to cluster c, and kafka.bootstrap.servers leads to d: set failOnDataLoss to "
-            "false to go on at the start of the topics there",
+            "the checkpoint belongs to cluster c, but kafka.bootstrap.servers to cluster d: set failOnDataLoss to "
+            "false to continue at the start of its topics",
             (0, 9),
         ),
-        (at(5), seen(), "topic visits is gone, and what nobody had read of it: set failOnDataLoss to false", None),
+        (at(5), seen(), "topic visits is gone, with its unread records: set failOnDataLoss to false", None),
         (at(5), seen((NEXT, 0, 0)), "partition 0 of topic visits is gone", None),
         (
             Position({NEXT: 4}, {}, {"visits": A}, "c"),
@@ -123,7 +123,7 @@ def test_losses(start: Position, now: Seen, said: str, goes_on: tuple[int, int] 
 
 def test_many_losses_are_one_sentence() -> None:
     text = str(failure([Loss("one is gone", "at 1"), Loss("two is gone", "at 2"), Loss("three is gone", "at 3")]))
-    assert text.startswith("one is gone (and 2 more such losses): set failOnDataLoss to false to go on at 1, or")
+    assert text.startswith("one is gone (and 2 more such losses): set failOnDataLoss to false to continue at 1, or")
 
 
 def test_a_topic_that_nobody_asks_for_any_more_is_no_loss() -> None:

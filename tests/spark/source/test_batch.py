@@ -169,7 +169,7 @@ def test_both_sources_pass_over_what_is_gone(spark: SparkSession, filled: Ottla)
         ({"startingOffsets": at(30)}, "startingOffsets does not name batch partition 1"),
         ({"startingOffsets": at(50, 0, 0), "endingOffsets": at(40, 0, 0)}, "would start at 50 and end before that"),
         ({"startingOffsets": "{}}"}, "should be earliest, latest, or JSON"),
-        ({"startingTimestamp": f"{filling.NOW_MS + 70}"}, "has no record as late as timestamp"),
+        ({"startingTimestamp": f"{filling.NOW_MS + 70}"}, "has no record at or after timestamp"),
         ({"assign": '{"batch":[0]}'}, "subscribe and assign are both set"),
         ({"minPartitions": "0"}, 'option minPartitions is "0"'),
         ({"kafka.auto.offset.reset": "latest"}, "set startingOffsets to earliest or latest"),
@@ -195,7 +195,7 @@ def test_a_wrong_option_fails_when_it_is_said_not_when_it_is_used(spark: SparkSe
 
 def test_columns_are_fixed(spark: SparkSession, filled: Ottla) -> None:
     given = {"kafka.bootstrap.servers": filled.bootstrap, "subscribe": TOPIC}
-    with pytest.raises(PySparkException, match=r"the columns of a topic are fixed: leave .schema\(...\) away"):
+    with pytest.raises(PySparkException, match=r"the columns of a topic are fixed: omit .schema\(...\)"):
         spark.read.format(OURS).schema("value string").options(**given).load().count()
 
 

@@ -193,15 +193,15 @@ def test_old_records_that_nobody_reads(ottla: Ottla, caplog: pytest.LogCaptureFi
         watch.look(cluster)
         (left,) = told[-1].values()
         assert 560 <= left <= 600
-        said = f"retention may take records of {name} partition 0 that this query has not read, in about {left} s"
+        said = f"retention may delete records of {name} partition 0 that this query has not read, in about {left} s"
         assert said in caplog.text.replace(f"{left - 1} s", f"{left} s")
-        assert "it stands at offset 3, 7 before the end; raise retention.ms" in caplog.text
+        assert "it is at offset 3, 7 before the end; raise retention.ms" in caplog.text
         clock[0] += 5
         watch.look(cluster)
-        assert caplog.text.count("retention may take") == 1, "not again so soon"
+        assert caplog.text.count("retention may delete") == 1, "not again so soon"
         clock[0] += WARN_S
         watch.look(cluster)
-        assert caplog.text.count("retention may take") == 2
+        assert caplog.text.count("retention may delete") == 2
         watch.stands({where: 10})
         watch.look(cluster)
         assert told[-1] == {}, "it has read everything"

@@ -182,14 +182,14 @@ def test_a_topic_made_anew_is_noticed(topics: Topics, caplog: pytest.LogCaptureF
     topics.delete(name)
     topics.make(name)
     topics.fill(name, numbers(5, 15))
-    with pytest.raises(Failed, match=f"topic {name} was deleted and made anew .*{before} and is .*failOnDataLoss"):
+    with pytest.raises(Failed, match=f"topic {name} was deleted and recreated .*{before} and is .*failOnDataLoss"):
         query.drain()
     query.options = SourceOptions.load(
         {"kafka.bootstrap.servers": topics.bootstrap, "subscribe": name, "failondataloss": "false"}
     ).for_stream()
     query.restart()
     assert query.drain() == numbers(0, 15)
-    assert f"topic {name} was deleted and made anew" in caplog.text
+    assert f"topic {name} was deleted and recreated" in caplog.text
     assert not query.batch()
     query.planner.stop()
 
@@ -464,7 +464,7 @@ def test_a_group_whose_offsets_are_not_ours_is_refused(
             query.planner.stop()
             found = {at: one[:2] for at, one in read_offsets(cluster, name).items()}
             assert found == {elsewhere: (0, metadata)}
-    assert f"group {name} is somebody else's: it stands at offset 0 of {elsewhere.topic} partition 0" in caplog.text
+    assert f"group {name} belongs to somebody else: it is at offset 0 of {elsewhere.topic} partition 0" in caplog.text
 
 
 def test_a_group_of_consumers_that_are_away_and_never_committed_is_refused(
@@ -485,7 +485,7 @@ def test_a_group_of_consumers_that_are_away_and_never_committed_is_refused(
         query.planner.stop()
         with Cluster(topics.bootstrap) as cluster:
             assert read_offsets(cluster, group) == {}
-        assert f"group {group} is one of consumers (consumer), who are away" in caplog.text
+        assert f"group {group} belongs to consumers (consumer) that are not running" in caplog.text
 
 
 # --- clusters that are away ----------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def test_stops_are_found(cluster: Cluster, given: dict[str, str], stops: list[in
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"startingTimestamp": f"{LAST_MS + 1}"}, f"no record as late as timestamp {LAST_MS + 1}"),
+        ({"startingTimestamp": f"{LAST_MS + 1}"}, f"no record at or after timestamp {LAST_MS + 1}"),
         (
             {"startingOffsets": by_partition(p0=1, p1=1)},
             "startingOffsets does not name placed partition 2, which is read: name every partition, with -2 ",

@@ -323,11 +323,11 @@ def test_a_topic_that_was_deleted_is_said_or_passed_over(
     filling.create(broker, "deleted", 1)
     client.produce("deleted", [Record(filling.NOW_MS, None, b"another")] * 20)
     client.close()
-    with pytest.raises(Failed, match="deleted and made anew, so these records are gone"):
+    with pytest.raises(Failed, match="deleted and recreated, so these records are gone"):
         rows(split, options(broker))
     with caplog.at_level(logging.WARNING, "ottla.spark"):
         assert rows(split, options(broker, failOnDataLoss="false")) == [], "the new records are others"
-    assert "made anew" in caplog.text
+    assert "recreated" in caplog.text
 
 
 def test_a_log_that_lost_its_end_is_said_or_passed_over(ottla: Ottla) -> None:
@@ -387,7 +387,7 @@ def test_a_topic_made_anew_while_it_is_read_is_said_or_passed_over(ottla: Ottla)
         filling.create(ottla, topic, 1)
         client.produce(topic, [Record(filling.NOW_MS, None, b"another")] * 200)
         if loss == "true":
-            with pytest.raises(Failed, match="made anew while it was read; set failOnDataLoss to false"):
+            with pytest.raises(Failed, match="recreated while it was read; set failOnDataLoss to false"):
                 list(reader)
         else:
             assert b"another" not in pa.Table.from_batches(list(reader)).column("value").to_pylist()

@@ -169,8 +169,8 @@ def test_a_topic_made_anew_is_told_to_the_user_of_spark(spark: SparkSession, ott
     topics.fill(topic, numbers(10, 15))
     with pytest.raises(StreamingQueryException) as failed:
         table.catch_up()
-    assert f"topic {topic} was deleted and made anew since the last batch" in str(failed.value)
-    assert "set failOnDataLoss to false to go on at the start of the new one" in str(failed.value)
+    assert f"topic {topic} was deleted and recreated since the last batch" in str(failed.value)
+    assert "set failOnDataLoss to false to continue at the start of the new one" in str(failed.value)
     table.options["failOnDataLoss"] = "false"
     table.catch_up()
     assert table.values() == numbers(0, 15)

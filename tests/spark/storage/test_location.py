@@ -49,7 +49,7 @@ def test_who_opens_it(url: str, kind: str) -> None:
 
 
 def test_what_nobody_opens_is_refused_by_name() -> None:
-    with pytest.raises(Failed, match=r"^gopher:// is no storage that is known here: give a path, one of s3://, "):
+    with pytest.raises(Failed, match=r"^gopher:// is not a known kind of storage: give a path, one of s3://, "):
         Location.parse("gopher://host/table")
     with pytest.raises(Failed, match=r"^s3:///t names no bucket: expected s3://bucket/folder$"):
         Location.parse("s3:///t")

@@ -1,4 +1,4 @@
-"""What the file of a pipeline imports: the public face of `ottla.spark.runner`, which has the code."""
+"""The public names of `ottla.spark.runner`, for files of pipelines to import."""
 
 from ottla.spark.runner import Option, Pipeline, Run, Wrong, main
 from ottla.spark.runner.generating import Record

@@ -1,1 +1,1 @@
-"""The pipelines that come with Ottla, a package each: `pipeline.py` defines it, the other files are its parts."""
+"""The built-in pipelines, a package each: `pipeline.py` defines it, the other files are its parts."""

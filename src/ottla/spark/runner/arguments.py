@@ -10,7 +10,7 @@ from ottla.spark.runner import Option, Pipeline, Wrong
 from ottla.spark.runner.state import default_folder
 
 BOOTSTRAP: Final = "localhost:9092"
-ONCE_COUNT: Final = 10_000  # made-up records for a run that ends by itself
+ONCE_COUNT: Final = 10_000  # generated records for a run that ends by itself
 
 REPEATABLE: Final[dict[str, Any]] = {"action": "append", "default": []}
 
@@ -60,20 +60,20 @@ def add_state(add: Add, name: str) -> None:
     folder = default_folder(os.environ) / name
     add("--folder", type=Path, help=f"its state, checkpoints and tables (default: {folder})")
     add("--checkpoints", metavar="URL", help="put checkpoints here, such as s3a://... (default: in the folder)")
-    add("--once", action="store_true", help="work through what is there, then end")
+    add("--once", action="store_true", help="process the records that are there, then end")
     add(
         "--every",
         type=float,
         default=1.0,
         metavar="SECONDS",
-        help="begin a micro-batch so often; 0: without a pause (default: 1)",
+        help="seconds from one micro-batch to the next; 0: no pause (default: 1)",
     )
 
 
 def add_spark(add: Add) -> None:
     add(
         "--master",
-        help="where Spark runs: local[*], spark://host:7077, ... (default: what spark-submit says, else local[*])",
+        help="where Spark runs: local[*], spark://host:7077, ... (default: as given to spark-submit, else local[*])",
     )
     add("--conf", metavar="NAME=VALUE", help="a setting of Spark; repeatable", **REPEATABLE)
     add("--driver-memory", metavar="SIZE", help="memory of Spark's Java process, such as 2g (default: 1g)")
@@ -81,20 +81,25 @@ def add_spark(add: Add) -> None:
 
 
 def add_made_up_input(add: Add) -> None:
-    add("--generate", action="store_true", help="make up input and produce it, beside the run; with --once before it")
-    add("--generate-only", action="store_true", help="make up input and end")
-    add("--rate", type=float, metavar="N", help="made-up records a second (default: 100 beside a run, else no limit)")
+    add("--generate", action="store_true", help="generate input and produce it during the run; with --once before it")
+    add("--generate-only", action="store_true", help="generate input and end")
+    add(
+        "--rate",
+        type=float,
+        metavar="N",
+        help="generated records per second (default: 100 during a run, else no limit)",
+    )
     add(
         "--count",
         type=int,
         metavar="N",
-        help=f"made-up records in all (default: until stopped; {ONCE_COUNT:,} for a run that ends)",
+        help=f"generated records in all (default: until stopped; {ONCE_COUNT:,} for a run that ends)",
     )
-    add("--seed", type=int, default=0, metavar="N", help="the same seed makes up the same input (default: 0)")
+    add("--seed", type=int, default=0, metavar="N", help="the same seed generates the same input (default: 0)")
 
 
 def pairs(flag: str, texts: Iterable[str]) -> dict[str, str]:
-    """The values of a flag that is given as name=value, once or several times."""
+    """The values of a repeatable flag of the form name=value."""
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""What a user sees of a run, and what `ottla pipeline status` sees: a live table, or a line every few seconds."""
+"""Shows the progress of a run: a live table or a line every few seconds, and the state for `ottla pipeline status`."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ottla.spark.runner import Run
 
-WRITE_S: Final = 1.0  # so old at most is what another process reads
+WRITE_S: Final = 1.0  # how often the state for other processes is written
 LINE_S: Final = 5.0
 
 
@@ -99,7 +99,7 @@ def draw_table(progress: "Sequence[QueryProgress]") -> "Table":
 
 
 def format_batch(one: QueryProgress) -> str:
-    """The number of the last batch; while the first is on its way, what happens meanwhile."""
+    """The number of the last batch. Before the first has ended, what Spark is doing."""
     if one.batch is not None:
         return format_number(one.batch)
     return f"first batch, {one.doing[:1].lower()}{one.doing[1:]}" if one.doing else "first batch"

@@ -1,4 +1,4 @@
-"""Which pipelines there are: those that come with Ottla by name, all others by their file."""
+"""Finds pipelines: built-in ones by name, all others by their file."""
 
 import importlib
 import importlib.util
@@ -16,7 +16,7 @@ VARIABLE: Final = "PIPELINE"
 
 
 def load_builtins() -> dict[str, Pipeline]:
-    """Every pipeline that comes with Ottla."""
+    """Every built-in pipeline."""
     return {name: load_builtin(name) for name in builtin_names()}
 
 
@@ -45,7 +45,7 @@ def is_file(name_or_file: str) -> bool:
 
 
 def load(path: Path) -> Pipeline:
-    """A pipeline from a file. Its functions travel to Spark's workers by value: they cannot import the file."""
+    """A pipeline from a file. Its functions are pickled by value for Spark's workers, which cannot import the file."""
     if not path.is_file():
         raise Wrong(f"there is no file {path}: `ottla pipeline new NAME` writes one")
     module = import_file(path)
@@ -70,5 +70,5 @@ def import_file(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
-        raise Failed(f"{path} is no Python ({error.msg}, line {error.lineno})") from None
+        raise Failed(f"{path} is not valid Python ({error.msg}, line {error.lineno})") from None
     return module

@@ -1,8 +1,8 @@
 """Why a query failed, in one sentence instead of a Java stack trace with a Python one inside.
 
-Spark wraps an exception of a Python worker into text, at every level anew. The innermost is what happened: the line
-after the frames of a Python traceback. Errors of Spark's own have a name in brackets and a message; the frames after it
-say nothing to a user. The whole story stays in spark.log.
+Spark wraps an exception of a Python worker into text, again at every level. The innermost is the cause: the line after
+the frames of a Python traceback. Spark's own errors have a name in brackets and a message; the frames after it do not
+help a user. The full trace stays in spark.log.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Final
 
 RAISED: Final = re.compile(r"^(?:\w+\.)*(\w+): (.+)$")
 FRAME: Final = re.compile(r"^\s+(at |File |~|\^|\.\.\. \d+ more)|^\s*$|^=== ")
-TAIL: Final = re.compile(r"\s*\bSQLSTATE: \w{5}.*")  # Spark's code for the kind of error, and whatever stands behind it
+TAIL: Final = re.compile(r"\s*\bSQLSTATE: \w{5}.*")  # Spark's code for the kind of error, and whatever follows it
 NAMED: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ([^\n]+)")
 JAVA_NAME: Final = re.compile(r"(?:\b[a-z_]+\.)+([A-Z]\w+)(?:Exception|Error)?: ")
 OURS: Final = {"Failed", "Refused", "Unreachable", "OutOfRange", "Wrong", "InUse", "FolderInUse"}
@@ -21,7 +21,7 @@ TOO_BUSY: Final = "Python worker failed to connect back"
 def sentence(error: BaseException) -> str:
     text = full_text(error)
     if TOO_BUSY in text:  # Spark waits ten seconds, and has no option for it
-        return "no Python process started within ten seconds: the machine is too busy; run it again, it goes on"
+        return "no Python process started within ten seconds: the machine is too busy; run it again, and it continues"
     inner = python_cause(text)
     if inner is not None:
         return inner
@@ -31,7 +31,7 @@ def sentence(error: BaseException) -> str:
 
 
 def full_text(error: BaseException) -> str:
-    """The text of an exception with those of its causes: the Java side of one that came through py4j, too."""
+    """The text of an exception and of its causes, including the Java side of one that came through py4j."""
     parts = [str(error)]
     java = getattr(error, "java_exception", None)
     if java is not None:
@@ -42,7 +42,7 @@ def full_text(error: BaseException) -> str:
 
 
 def python_cause(text: str) -> str | None:
-    """The last line of the innermost Python traceback; the messages of our own exceptions are sentences already."""
+    """The last line of the innermost Python traceback. The messages of Ottla's own exceptions are already sentences."""
     best = None
     _, *tracebacks = text.split("Traceback (most recent call last):")
     for traceback in tracebacks:
@@ -57,7 +57,7 @@ def python_cause(text: str) -> str | None:
 
 
 def after_frames(lines: list[str]) -> tuple[str, str] | None:
-    """`package.Kind: message` after the frames of a traceback, with the lines of a message that has several."""
+    """`package.Kind: message` after the frames of a traceback, including further lines of the message."""
     for index, line in enumerate(lines):
         if line.startswith((" ", "\t")) or not line.strip():
             continue
@@ -74,7 +74,7 @@ def after_frames(lines: list[str]) -> tuple[str, str] | None:
 
 
 def spark_cause(text: str) -> str | None:
-    """`[NAME_OF_ERROR] message` of the innermost that has one; STREAM_FAILED only says that there is a cause."""
+    """`[NAME_OF_ERROR] message` of the innermost error that has one. STREAM_FAILED only says that there is a cause."""
     found = [(kind, TAIL.sub("", message).strip()) for kind, message in NAMED.findall(text)]
     named = [(kind, message) for kind, message in found if kind != "STREAM_FAILED"]
     if named:

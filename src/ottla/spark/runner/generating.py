@@ -1,4 +1,4 @@
-"""Made-up input for trying a pipeline: records produced at a steady rate by an unmodified Kafka client."""
+"""Generated input for trying a pipeline: records produced at a steady rate by an unmodified Kafka client."""
 
 import time
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from ottla.client.security import Security, security
 if TYPE_CHECKING:
     from ottla.spark.runner import Run
 
-SLICE_S = 0.05  # records go out in bursts so short that nobody sees them
+SLICE_S = 0.05  # records are sent in bursts too short to notice
 FLUSH_S = 60.0
 
 
@@ -23,7 +23,7 @@ class Record(NamedTuple):
 
 
 def send(run: "Run", records: Iterable[Record]) -> int:
-    """Produce records until they end, until `run.count`, or until the run is stopped; returns how many."""
+    """Produce records until they end, until `run.count`, or until the run is stopped. Returns how many."""
     producer = new_producer(run)
     failures: list[Any] = []
 
@@ -57,7 +57,7 @@ def send(run: "Run", records: Iterable[Record]) -> int:
                 producer.poll(0.1)
         sent += 1
     if producer.flush(FLUSH_S) or failures:
-        raise Failed(f"made-up input did not arrive at {run.bootstrap} ({failures[0] if failures else 'no answer'})")
+        raise Failed(f"generated input did not arrive at {run.bootstrap} ({failures[0] if failures else 'no answer'})")
     return sent
 
 
@@ -65,7 +65,7 @@ def new_producer(run: "Run") -> Any:
     try:
         from confluent_kafka import Producer
     except ModuleNotFoundError:
-        raise Failed("made-up input needs confluent_kafka: pip install 'ottla[tools]'") from None
+        raise Failed("generated input needs confluent_kafka: pip install 'ottla[tools]'") from None
     return Producer(
         {
             "bootstrap.servers": run.bootstrap,
@@ -79,7 +79,7 @@ def new_producer(run: "Run") -> Any:
 
 
 def librdkafka(own: Security) -> dict[str, str]:
-    """The same security under the names that this client has for it; what is not given is left out."""
+    """The same security settings under librdkafka's names; those not given are left out."""
     own = own.resolve()
     named = {
         "security.protocol": own.protocol,

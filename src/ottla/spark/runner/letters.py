@@ -1,6 +1,6 @@
-"""Dead letters of a pipeline: records that it could not use, as rows for a topic of their own.
+"""Dead letters of a pipeline: records that it could not use, as rows for a separate topic.
 
-The option `dead.letter` of a pipeline names that topic. `ottla.spark.dead_letter` says what a letter looks like.
+The option `dead.letter` of a pipeline names that topic. `ottla.spark.dead_letter` defines what a letter looks like.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 HEADERS: Final = "array<struct<key string, value binary>>"
-NO_HEADERS: Final = f"cast(null as {HEADERS})"  # of rows beside letters in one query
+NO_HEADERS: Final = f"cast(null as {HEADERS})"  # for rows that share a query with letters
 
 
 def letter_rows(rows: DataFrame, reason: Column, source: str, topic: str) -> DataFrame:
-    """Records as they came, for a sink whose rows name their topic; `headers` are theirs if they were read."""
+    """The original records, for a sink whose rows name their topic. They keep their `headers` if these were read."""
     headers = letter_headers(reason, source, F.col("headers") if "headers" in rows.columns else None)
     return rows.select(F.lit(topic).alias("topic"), "key", "value", headers.alias("headers"))
 
 
 def letter_headers(reason: Column, source: str, given: Column | None) -> Column:
-    """The headers that a record has, and behind them ours: why it is here, and where it came from."""
+    """The headers of the record, followed by Ottla's: why it is here, and where it came from."""
     ours = {
         dead_letter.REASON: reason,
         dead_letter.STAGE: F.lit(dead_letter.DECODE),

@@ -1,4 +1,4 @@
-"""How far and how fast the queries of a run are, measured from what Spark says after each micro-batch."""
+"""How far and how fast the queries of a run are, measured from what Spark reports after each micro-batch."""
 
 import json
 import time
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql.streaming.query import StreamingQuery
 
-WINDOW_S = 10.0  # a rate is that of the last few batches, not of one
-SHORTEST_S = 0.1  # and not of a moment
-ASIDE = "aside"  # a query that observes a `count` under this name tells how many records it has put aside
+WINDOW_S = 10.0  # a rate is averaged over the last few batches
+SHORTEST_S = 0.1  # and over at least this time
+ASIDE = "aside"  # a query that observes a `count` under this name reports how many records it has put aside
 
 
 class Meter:
@@ -28,7 +28,7 @@ class Meter:
 
 
 class Count:
-    """Of one query: rows in all, and when they came."""
+    """Counts the rows of one query, with the times at which they came."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -58,7 +58,7 @@ class Count:
 
 
 class Rate:
-    """How fast a count grows: over the last few looks at it, not from one to the next."""
+    """How fast a count grows, averaged over the last few readings."""
 
     def __init__(self) -> None:
         self._marks: deque[tuple[float, int]] = deque()
@@ -72,13 +72,13 @@ class Rate:
 
 
 def describe_status(query: "StreamingQuery") -> str:
-    """Spark's words, such as `Processing new data`; queries that are not Spark's have none."""
+    """Spark's own text, such as `Processing new data`; queries that are not Spark's have none."""
     status: Mapping[str, Any] = getattr(query, "status", None) or {}
     return str(status.get("message") or "")
 
 
 def count_records(progress: Any) -> int:
-    """Records that a batch took. Spark counts rows, twice if the plan scans the source twice; offsets know better."""
+    """Records in a batch. Spark counts rows, twice if the plan scans the source twice; offsets are exact."""
     rows: int = progress["numInputRows"]
     spans = [span(source) for source in progress["sources"]]
     known = [count for count in spans if count is not None]
@@ -91,7 +91,7 @@ def count_aside(progress: Any) -> int:
 
 
 def span(source: Any) -> int | None:
-    """From where a batch began to where it ended, in offsets; None when the source does not say."""
+    """The number of offsets in a batch; None if the source does not report them."""
     start, end = position(source.get("startOffset")), position(source["endOffset"])
     if end is None or (start is None and not end.begun):
         return None
@@ -100,7 +100,7 @@ def span(source: Any) -> int | None:
 
 
 def lag(sources: "Sequence[Any]") -> int | None:
-    """Records that were there, but not read, when the last batch was planned; None when no source says so."""
+    """Records that were there, but not read, when the last batch was planned; None if no source reports it."""
     known = [behind(position(source["endOffset"]), position(source["latestOffset"])) for source in sources]
     counts = [count for count in known if count is not None]
     return sum(counts) if counts else None
@@ -113,7 +113,7 @@ def behind(end: Position | None, latest: Position | None) -> int | None:
 
 
 def position(offset: str | None) -> Position | None:
-    """The position of our source; None for other sources."""
+    """The position, if it is one of Ottla's source; None for other sources."""
     try:
         return load(json.loads(offset)) if offset else None
     except (Failed, ValueError):

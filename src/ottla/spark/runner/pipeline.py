@@ -1,7 +1,7 @@
 """What a pipeline is, and what it is given when it runs.
 
-A pipeline is one file: a docstring, its options, a function `run` that sets up streaming queries or does a piece of
-batch work, a function `generate` that makes input for trying it, and these lines:
+A pipeline is one file: a docstring, its options, a function `run` that sets up streaming queries or does a batch job, a
+function `generate` that generates input for trying it, and these lines:
 
     OPTIONS = (Option("window", "1 minute", "Count over windows of this length."),)
     PIPELINE = Pipeline("visits", "Count visits.", run=run, options=OPTIONS, generate=generate)
@@ -10,8 +10,8 @@ batch work, a function `generate` that makes input for trying it, and these line
         main(PIPELINE)
 
 `ottla pipeline run`, `python file.py` and `spark-submit file.py` run the same file. `run` gets a Run: the options, the
-Spark session, and short ways to streams, topics and files that put checkpoints, groups and triggers where they belong.
-When `run` returns, its queries go on until they are told to stop; with `--once` until they have read what there is.
+Spark session, and shortcuts for streams, topics and files that set checkpoints, groups and triggers. When `run`
+returns, its queries continue until they are stopped; with `--once`, until they have read all records that are there.
 """
 
 import difflib
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from ottla.spark.runner.generating import Record
     from ottla.spark.runner.session import SessionSettings
 
-POLL_S: Final = 0.25  # how soon a stop, an end or a failure of a query is noticed
-AGAIN_MAX: Final = 3  # so often a query begins again that failed because the machine was too busy
-PATIENCE_S: Final = 120.0  # so long a stopping run waits for the batches it is in
+POLL_S: Final = 0.25  # how often a stop, an end or a failure of a query is checked
+AGAIN_MAX: Final = 3  # how often a query that failed because the machine was too busy is restarted
+PATIENCE_S: Final = 120.0  # how long a stopping run waits for its running batches
 DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|d|days?)?\s*")
 UNIT_S = {"ms": 0.001, "mi": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -52,7 +52,7 @@ class Wrong(Failed):
 @dataclass(frozen=True)
 class Option:
     name: str
-    default: str | None  # None: there is no default, it must be given
+    default: str | None  # None: no default, it must be given
     summary: str
     choices: tuple[str, ...] = ()
 
@@ -88,22 +88,22 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 @dataclass(kw_only=True)
 class Run:
-    """One run of a pipeline. Tests make it by hand: `Run(pipeline=PIPELINE, bootstrap=..., folder=..., once=True)`."""
+    """One run of a pipeline. Tests construct it: `Run(pipeline=PIPELINE, bootstrap=..., folder=..., once=True)`."""
 
     pipeline: Pipeline
     bootstrap: str
     folder: Path  # its own: checkpoints/, tables/, spark.log, and the files of `ottla.spark.runner.state`
     options: Mapping[str, str] = field(default_factory=dict)
     once: bool = False
-    tenured: bool = True  # it runs in its folder, where it may be asked to stop; making up input alone, it does not
-    every_s: float = 1.0  # a micro-batch begins so often; 0: as soon as the last one ended
-    checkpoints: str | None = None  # where checkpoints go when the folder is not on storage that the cluster shares
+    tenured: bool = True  # it holds its folder, where it may be asked to stop; a run that only generates input does not
+    every_s: float = 1.0  # seconds from one micro-batch to the next; 0: as soon as the last one ended
+    checkpoints: str | None = None  # where checkpoints go if the folder is not on shared storage
     properties: Mapping[str, str] = field(default_factory=dict)  # Kafka's client options, without "kafka."
-    session: "SparkSession | SessionSettings | None" = None  # one that is there already, or how to make one
-    rate: float | None = None  # what `generate` is asked for: records a second (None: as fast as it goes) ...
+    session: "SparkSession | SessionSettings | None" = None  # an existing one, or how to make one
+    rate: float | None = None  # for `generate`: records per second (None: as fast as possible) ...
     seed: int = 0
     count: int | None = None  # ... and how many in all (None: until stopped)
-    report: Callable[["Run"], None] = lambda run: None  # called now and then by `wait`
+    report: Callable[["Run"], None] = lambda run: None  # called regularly by `wait`
     queries: "list[StreamingQuery]" = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -150,7 +150,7 @@ class Run:
         unit = found[2] or "s"
         return float(found[1]) * UNIT_S.get(unit[:2], UNIT_S[unit[0]])
 
-    # Spark, and ways in and out.
+    # Spark, inputs and outputs.
 
     @cached_property
     def spark(self) -> "SparkSession":
@@ -163,12 +163,12 @@ class Run:
         return start_session(self.name, self.session or SessionSettings(log=self.folder / "spark.log"))
 
     def stream(self, topics: str, *, group: str, **options: str) -> "DataFrame":
-        """A stream of rows from the earliest record on; progress is committed to the group."""
+        """A stream of rows from the earliest record on. Progress is committed to the group."""
         begin = {"subscribe": topics, "startingOffsets": "earliest", "ottla.group": group}
         return self.spark.readStream.format("ottla").options(**{**self._reading(), **begin, **options}).load()
 
     def table(self, topics: str, **options: str) -> "DataFrame":
-        """Topics as they are now, as a table."""
+        """The current content of topics, as a table."""
         return self.spark.read.format("ottla").options(**{**self._reading(), "subscribe": topics, **options}).load()
 
     def to_topic(
@@ -182,7 +182,8 @@ class Run:
         dead_letter: str = "",
         **options: str,
     ) -> "StreamingQuery":
-        """Rows with a column `value` and, if wanted, `key`, `headers`, `partition`; topic None: a column says which.
+        """Write rows with a column `value` and optionally `key`, `headers`, `partition`. With topic None, a column
+        names it.
 
         `dead_letter` is the topic for rows that cannot be written; without it they fail the query."""
         writer = frame.writeStream.format("ottla").options(**self.kafka())
@@ -214,11 +215,12 @@ class Run:
         mode: str = "append",
         once: bool = False,
     ) -> "StreamingQuery":
-        """Call `function(rows, batch)` with every micro-batch. A batch may come again after a crash, as it was."""
+        """Call `function(rows, batch)` with every micro-batch. After a crash a batch may come again, with the same
+        rows."""
         return self.start(frame.writeStream.outputMode(mode).foreachBatch(function), name=name, once=once)
 
     def start(self, writer: "DataStreamWriter", *, name: str, once: bool = False) -> "StreamingQuery":
-        """Start any query under a name, with its checkpoint and trigger; `once`: it ends though the run may go on."""
+        """Start any query under a name, with its checkpoint and trigger. `once`: it ends even if the run continues."""
         writer = writer.queryName(name).option("checkpointLocation", self.checkpoint(name))
         if self.once or once:
             writer = writer.trigger(availableNow=True)
@@ -233,33 +235,34 @@ class Run:
         return query
 
     def checkpoint(self, name: str) -> str:
-        """As Spark takes it: a URL that is not escaped, or a space would become %20 in the name of the folder."""
+        """As Spark expects it: a URL that is not escaped, since a space would become %20 in the folder's name."""
         if self.checkpoints:
             return f"{self.checkpoints.rstrip('/')}/{name}"
         return f"file://{(self.folder / 'checkpoints' / name).absolute()}"
 
     def cluster(self) -> "Cluster":
-        """A client of the cluster, to be closed."""
+        """A client of the cluster; the caller closes it."""
         from ottla.client.cluster import Cluster
         from ottla.client.security import security
 
         return Cluster(self.bootstrap, security=security(self.properties), client_id=f"ottla-{self.name}")
 
     def ensure_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
-        """Create a topic unless it exists; `cleanup_policy="compact"` stands for cleanup.policy."""
+        """Create a topic unless it exists. `cleanup_policy="compact"` sets cleanup.policy."""
         with self.cluster() as cluster:
             if name not in cluster.topics([name]):
                 dotted = {config.replace("_", "."): value for config, value in configs.items()}
                 cluster.create(name, partitions, configs=dotted)
 
     def send(self, records: "Iterable[Record]") -> int:
-        """For `generate`: produce at the rate that was asked for, until enough, until they end, or until stopped."""
+        """For `generate`: produce at the requested rate, until `count` is reached, the records end, or the run is
+        stopped."""
         from ottla.spark.runner.generating import send
 
         return send(self, records)
 
     def kafka(self) -> dict[str, str]:
-        """The options of sources and sinks that say where the cluster is, and how to reach it."""
+        """The options of sources and sinks for connecting to the cluster."""
         properties = {f"kafka.{name}": value for name, value in self.properties.items()}
         return {"kafka.bootstrap.servers": self.bootstrap, **properties}
 
@@ -267,27 +270,27 @@ class Run:
         """Read committed records only, unless an option says otherwise."""
         return {"kafka.isolation.level": "read_committed", **self.kafka()}
 
-    # The end.
+    # Ending the run.
 
     @property
     def stopping(self) -> bool:
-        """For loops of a pipeline's own: has somebody asked this run to stop?"""
+        """For a pipeline's own loops: should this run stop?"""
         return self._asked or (self.tenured and (self.folder / STOP).exists())
 
     def ask_to_stop(self) -> None:
-        """Only sets a flag: a signal handler calls it at any moment."""
+        """Only sets a flag: a signal handler may call it at any time."""
         self._asked = True
 
     def pause(self, seconds: float) -> None:
-        """Sleep, but not through a stop."""
+        """Sleep, but wake up for a stop."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0 and not self.stopping:
             time.sleep(min(left, POLL_S))
 
     def wait(self, *queries: "StreamingQuery", seconds: float | None = None) -> None:
-        """Until stopped; else until these queries (all, if none is named) have ended, or for so many seconds.
+        """Wait until stopped, or until these queries (default: all) have ended, or for this many seconds.
 
-        With `once` queries end by themselves. A query that has failed, whichever it is, ends the wait with a sentence.
+        With `once`, queries end by themselves. If any query has failed, this raises Failed.
         """
         end = None if seconds is None else time.monotonic() + seconds
         names = {query.name for query in queries}
@@ -306,13 +309,13 @@ class Run:
             time.sleep(POLL_S)
 
     def check(self) -> None:
-        """Raise what a query has failed of, in a sentence, when the others have been stopped."""
+        """If a query has failed, stop the others and raise the reason in a sentence."""
         for query in self.queries:
             if (error := query.exception()) and not self._restart(query.name, error):
                 self._fail(query.name, error)
 
     def finish(self) -> None:
-        """Stop every query after the batch it is in. A batch that begins meanwhile is begun again at the next start."""
+        """Stop every query after its current batch. A batch that begins meanwhile is repeated at the next start."""
         waiting = {query: last_report(query) for query in self.queries if query.isActive}
         end = time.monotonic() + PATIENCE_S
         while waiting:
@@ -335,7 +338,7 @@ class Run:
         return [query for query in self.queries if not names or query.name in names]
 
     def _restart(self, name: str, error: BaseException) -> bool:
-        """A query that only failed because the machine was busy goes on from its checkpoint."""
+        """Restart a query from its checkpoint if it failed only because the machine was busy."""
         if (
             TOO_BUSY not in full_text(error)
             or name not in self._writers
@@ -361,7 +364,7 @@ def last_report(query: "StreamingQuery") -> Any:
 
 
 def main(pipeline: Pipeline) -> None:
-    """The end of a pipeline's file: run it by the command line, and leave with an exit code."""
+    """The end of a pipeline's file: run it by the command line, and exit with its code."""
     from ottla.spark.runner.running import main
 
     main(pipeline)

@@ -1,7 +1,7 @@
-"""A pipeline that is a loop of Spark jobs instead of a streaming query: its jobs, and its progress told as a query's.
+"""A pipeline that is a loop of Spark jobs instead of a streaming query: its jobs, and its progress in a query's form.
 
-`Run.queries` takes a `Rounds`, which has the names of Spark's queries, beside real ones; so the progress line, `ottla
-pipeline status` and the end of a run treat both alike.
+`Run.queries` takes a `Rounds` beside real queries, because it has the interface of Spark's queries. So the progress
+line, `ottla pipeline status` and the end of a run treat both alike.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ottla.client.cluster import TopicPartition
 
-RECENT: Final = 100  # as many rounds are remembered as Spark remembers batches
+RECENT: Final = 100  # rounds to remember, as many as Spark remembers batches
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -45,13 +45,13 @@ class Rounds:
         return list(self._progress)
 
     def exception(self) -> None:
-        """What goes wrong in a round is raised in it."""
+        """Errors of a round are raised in the round itself."""
 
     def stop(self) -> None:
         self.isActive = False
 
     def done(self, rows: int, reached: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
-        """A round has ended: so many records, up to here, of what there was."""
+        """A round has ended: its number of records, where it ended, and the ends of the partitions."""
         self._progress.append(
             {
                 "batchId": self._count,
@@ -71,12 +71,13 @@ def _offsets(given: Mapping[TopicPartition, int]) -> str:
 
 
 def spread(spark: SparkSession, work: Sequence[Item], function: Callable[[Item], Result]) -> list[Result]:
-    """One task for each item, in the Python workers; their results, in no order.
+    """Run one task for each item in the Python workers. Returns the results in no particular order.
 
-    What a task raises is Failed: expected errors are values, so the same would be raised again. A killed worker is not.
+    An exception of a task becomes Failed: expected errors are values, so a retry would raise the same. A killed worker
+    raises WorkerLost instead.
     """
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped, unused-ignore]
-    from pyspark.errors import PySparkException  # here, since `ottla mirror` runs without them
+    from pyspark.errors import PySparkException  # imported here, since `ottla mirror` runs without them
 
     if not work:
         return []

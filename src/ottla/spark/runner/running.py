@@ -1,8 +1,8 @@
-"""From a command line to a run and back to an exit code. The same for `ottla pipeline run` and a pipeline's own file.
+"""From a command line to a run and an exit code. The same for `ottla pipeline run` and a pipeline's own file.
 
-0 done or stopped, 1 it failed, 2 the command line is invalid. The first Ctrl-C or SIGTERM stops every query after
-the batch it is in; the second ends the process at once, which loses nothing either: what a batch had not finished is
-done again at the next start.
+0 done or stopped, 1 failed, 2 the command line is invalid. The first Ctrl-C or SIGTERM stops every query after its
+current batch. The second ends the process at once. That loses nothing either: an unfinished batch is repeated at the
+next start.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def main(pipeline: Pipeline) -> NoReturn:
 
 
 def run(pipeline: Pipeline, arguments: list[str], *, program: str, properties: Mapping[str, str] | None = None) -> int:
-    """`properties` are client options that do not stand in the arguments, where everybody could see them."""
+    """`properties` are client options that are not in the arguments, where everybody could see them."""
     given = new_parser(pipeline, program).parse_args(arguments)
     try:
         import pyspark  # noqa: F401 - a missing one is reported before anything starts
@@ -59,7 +59,7 @@ def run(pipeline: Pipeline, arguments: list[str], *, program: str, properties: M
 
 def plan_run(pipeline: Pipeline, given: argparse.Namespace, unseen: Mapping[str, str]) -> Run:
     if (given.generate or given.generate_only) and pipeline.generate is None:
-        raise Wrong(f"{pipeline.name} makes up no input of its own: leave out --generate")
+        raise Wrong(f"{pipeline.name} generates no input of its own: remove --generate")
     folder = (given.folder or default_folder(os.environ) / pipeline.name).expanduser()
     ends = given.once or given.generate_only
     properties = pairs("--property", given.property)
@@ -84,7 +84,7 @@ def plan_run(pipeline: Pipeline, given: argparse.Namespace, unseen: Mapping[str,
 
 
 def generate_only(run: Run) -> int:
-    """Beside whatever runs in the folder: a wish to stop that lies there is for the run, or left of one that ended."""
+    """Runs independently of a run in the same folder: a stop file there is for that run, or left by one that ended."""
     assert run.pipeline.generate, "plan_run refuses it"
     with Signals(run.ask_to_stop):
         run.pipeline.generate(run)
@@ -123,7 +123,7 @@ def run_in_folder(run: Run, given: argparse.Namespace) -> int:
 
 
 def run_to_end(run: Run, board: Board, *, generate: bool) -> int:
-    """The run itself. The board and the state say how it ended."""
+    """The run itself. Board and state record how it ended."""
     failure = ""
     try:
         carry_out(run, generate=generate)
@@ -134,7 +134,7 @@ def run_to_end(run: Run, board: Board, *, generate: bool) -> int:
     except Failed as error:
         failure = str(error)
     except spark_errors() as error:
-        # A Java process that is told to stop by others (spark-submit passes signals on) goes before our queries do.
+        # A Java process that others tell to stop (spark-submit forwards signals) ends before our queries do.
         failure = "" if run.stopping else sentence(error)
     except BaseException as error:
         board.end(run, FAILED, f"{error} ({type(error).__name__})")
@@ -153,7 +153,7 @@ def run_to_end(run: Run, board: Board, *, generate: bool) -> int:
 
 
 def end(run: Run) -> None:
-    """Spark's Java process may be gone by now, and then there is nothing to stop."""
+    """Spark's Java process may already be gone; then there is nothing to stop."""
     with contextlib.suppress(*spark_errors()):
         run.end()
 
@@ -165,7 +165,7 @@ def carry_out(run: Run, *, generate: bool) -> None:
         make(run)
     beside = Generating(run) if generate and not run.once else None
     try:
-        _ = run.spark  # before anything else: columns cannot be named without a session
+        _ = run.spark  # first of all: columns cannot be named without a session
         run.pipeline.run(run)
         run.wait()
     finally:
@@ -176,7 +176,7 @@ def carry_out(run: Run, *, generate: bool) -> None:
 
 
 class Generating(threading.Thread):
-    """Input made up beside the run. When it fails, the run stops and says so."""
+    """Generates input during the run. If it fails, the run stops and reports it."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(name="generate", daemon=True)
@@ -192,7 +192,7 @@ class Generating(threading.Thread):
             self.failure = error
             self._run.ask_to_stop()
         except BaseException as error:
-            self.failure = Failed(f"making up input failed: {error} ({type(error).__name__})")
+            self.failure = Failed(f"generating input failed: {error} ({type(error).__name__})")
             self._run.ask_to_stop()
             raise
 
@@ -202,7 +202,7 @@ class Generating(threading.Thread):
 
 
 class Signals:
-    """The first signal asks, the second does not. As a context: what was set before is set again."""
+    """The first signal stops gracefully, the second at once. A context manager: it restores the previous handlers."""
 
     def __init__(self, ask: Callable[[], None]) -> None:
         self._ask = ask

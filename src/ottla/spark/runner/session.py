@@ -1,7 +1,7 @@
-"""A Spark session for a pipeline: the JVM started quietly, settings that suit streams, and one sentence when it fails.
+"""A Spark session for a pipeline: the JVM started quietly, settings that suit streams, and a clear message if it fails.
 
-What the user has set (spark-submit, spark-defaults.conf, --conf) wins over what is said here. Under spark-submit the
-JVM is there before we are: then its memory and its log are settled already.
+Settings of the user (spark-submit, spark-defaults.conf, --conf) override those here. Under spark-submit the JVM is
+already running, so its memory and its log are fixed.
 """
 
 import logging
@@ -27,13 +27,13 @@ JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the Python process that it starts
 DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "4",  # 200 by default, each a state store and files: made for large batches
+    "spark.sql.shuffle.partitions": "4",  # the default of 200 suits large batches; each one has a state store and files
     "spark.ui.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxBytesPerBatch": "1048576",  # docs/spark.md has what larger ones cost the sink
     "spark.sql.streaming.stopTimeout": "60s",
     "spark.sql.streaming.metricsEnabled": "false",
-    "spark.sql.streaming.noDataProgressEventInterval": "2s",  # so that the lag of an idle query is fresh
+    "spark.sql.streaming.noDataProgressEventInterval": "2s",  # so that the lag of an idle query stays current
 }
 LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 LOGGING: Final = """\
@@ -61,16 +61,16 @@ logger.host.level = error
 
 @dataclass(frozen=True)
 class SessionSettings:
-    log: Path  # a file; the log4j settings go beside it
-    master: str | None = None  # None: what spark-submit or spark-defaults.conf says, else local[*]
+    log: Path  # a file; the log4j settings are put beside it
+    master: str | None = None  # None: from spark-submit or spark-defaults.conf, else local[*]
     memory: str | None = None  # of the driver, such as 2g
     ui: bool = False
     conf: Mapping[str, str] = field(default_factory=dict)
-    lock: int | None = None  # a descriptor that the JVM keeps open as long as it lives
+    lock: int | None = None  # a descriptor that the JVM keeps open while it lives
 
 
 def start_session(name: str, settings: SessionSettings) -> "SparkSession":
-    """A session; SIGINT is left as it was, though Spark would take it."""
+    """A session. The SIGINT handler is kept, although Spark would replace it."""
     try:
         from pyspark import SparkConf, SparkContext
         from pyspark.errors import PySparkRuntimeError
@@ -94,7 +94,7 @@ def start_session(name: str, settings: SessionSettings) -> "SparkSession":
             except (PySparkRuntimeError, OSError) as error:
                 raise explain_failure(java, settings.log, error) from None
         SparkContext._ensure_initialized(gateway=gateway)
-    SparkContext._ensure_initialized()  # the JVM knows what spark-submit and spark-defaults.conf say
+    SparkContext._ensure_initialized()  # the JVM knows the settings of spark-submit and spark-defaults.conf
     conf = SparkConf()
     for key, value in settings.conf.items():
         conf.set(key, value)
@@ -107,7 +107,7 @@ def start_session(name: str, settings: SessionSettings) -> "SparkSession":
     for key, value in {**DEFAULTS, **(LOCAL if local else {})}.items():
         conf.setIfMissing(key, value)
     spark = SparkSession.builder.config(conf=conf).getOrCreate()
-    # PySpark finds the source by itself, but only once, and gives up for good when its worker is slow to start.
+    # PySpark finds the source by itself, but tries only once, and gives up for good if its worker starts slowly.
     spark.dataSource.register(OttlaDataSource)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, before)
@@ -121,11 +121,11 @@ def activate(spark: "SparkSession") -> None:
 
 
 def early(settings: SessionSettings) -> dict[str, str]:
-    """What must be known before the JVM starts."""
+    """Settings that must be known before the JVM starts."""
     log4j = settings.log.with_name("log4j2.properties")
     log4j.write_text(LOGGING.format(log=settings.log.absolute()))
     options = (f"-Dlog4j2.configurationFile={log4j.absolute().as_uri()}", settings.conf.get(JAVA_OPTIONS, ""))
-    # Progress is shown by a line of our own; Spark's would be on, were it not off before the JVM starts.
+    # Ottla shows its own progress line. Spark's must be turned off before the JVM starts.
     chosen = {JAVA_OPTIONS: " ".join(options).strip(), "spark.ui.showConsoleProgress": "false"}
     if settings.memory:
         chosen["spark.driver.memory"] = settings.memory
@@ -133,7 +133,7 @@ def early(settings: SessionSettings) -> dict[str, str]:
 
 
 def quiet(log: IO[bytes], settings: SessionSettings) -> dict[str, object]:
-    """How the JVM is started. In a session of its own no signal from the terminal or for the group ends it: we do."""
+    """How the JVM is started. In its own session, no signal from the terminal or to the group ends it: we do."""
     kept = () if settings.lock is None else (settings.lock,)
     return {"stdout": log, "stderr": log, "pass_fds": kept, "start_new_session": True}
 
@@ -145,17 +145,17 @@ def find_java() -> str:
         return java
     where = f"in $JAVA_HOME ({home})" if home else "on the PATH"
     raise Failed(
-        f"Spark needs Java {JAVA_LEAST} and there is none {where}: install a JDK {JAVA_LEAST}, or set JAVA_HOME to one"
+        f"Spark needs Java {JAVA_LEAST}, but there is none {where}: install a JDK {JAVA_LEAST}, or set JAVA_HOME to one"
     )
 
 
 def explain_failure(java: str, log: Path, error: Exception) -> Failed:
-    """Why the JVM did not start: mostly a Java that is too old."""
+    """Why the JVM did not start: mostly because Java is too old."""
     told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=30).stderr
     version = re.search(r'version "(?:1\.)?(\d+)', told)
     if version and int(version[1]) < JAVA_LEAST:
         return Failed(
-            f"Spark needs Java {JAVA_LEAST} and {java} is Java {version[1]}: set JAVA_HOME to a JDK {JAVA_LEAST}"
+            f"Spark needs Java {JAVA_LEAST}, but {java} is Java {version[1]}: set JAVA_HOME to a JDK {JAVA_LEAST}"
         )
     return Failed(f"Spark's Java process did not start ({error}): see {log}")
 

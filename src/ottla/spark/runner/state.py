@@ -1,13 +1,13 @@
-"""What a run leaves in its folder, so that other processes can see it, stop it, and take over after a kill -9.
+"""What a run writes into its folder, so that other processes can see it, stop it, and take over after a kill -9.
 
     lock           held (flock) by the run and by its Java process: while one of them lives, nobody else runs here
-    run.json       who, since when, how it ended, the last progress of each query; always replaced whole
-    stop           a file that asks the run to stop after the batches it is in
-    spark.log      warnings of Spark, whatever Java and the Python workers print
+    run.json       who, since when, how it ended, the last progress of each query; always replaced as a whole
+    stop           a file that asks the run to stop after its current batches
+    spark.log      warnings of Spark, and whatever Java and the Python workers print
     checkpoints/   a folder for each query
     tables/        what a pipeline writes as files
 
-A run that says in run.json that it is running, while nobody holds the lock, was killed.
+If run.json says that the run is running, but nobody holds the lock, the run was killed.
 """
 
 import fcntl
@@ -32,7 +32,7 @@ PAUSE_S = 0.1
 
 
 class FolderInUse(Failed):
-    """Another run works in this folder."""
+    """Another run uses this folder."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class QueryProgress:
     batch: int | None = None
     rows: int = 0  # since this run began
     rows_per_second: float = 0.0
-    lag: int | None = None  # records that were there and not read when the last batch ended
+    lag: int | None = None  # unread records when the last batch ended
     aside: int = 0  # records that a pipeline could not use, since this run began
-    doing: str = ""  # before the first batch has ended: Spark's words for what it does meanwhile
+    doing: str = ""  # before the first batch has ended: Spark's description of what it does
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class RunState:
 
 
 def default_folder(environment: Mapping[str, str]) -> Path:
-    """Where each pipeline has its folder, unless it is told another."""
+    """Where pipelines have their folders by default."""
     if chosen := environment.get("OTTLA_PIPELINES"):
         return Path(chosen).expanduser()
     share = environment.get("XDG_STATE_HOME")
@@ -92,7 +92,9 @@ class Tenure:
             folder.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise Failed(f"the folder {folder} cannot be used ({error.strerror}): choose another by --folder") from None
+            raise Failed(
+                f"the folder {folder} cannot be used ({error.strerror}): choose another with --folder"
+            ) from None
         end = time.monotonic() + ENDING_S
         while not try_lock(descriptor, fcntl.LOCK_EX):
             last = read(folder)
@@ -100,7 +102,7 @@ class Tenure:
                 os.close(descriptor)
                 who = f"process {last.pid} on {last.host}" if last else "another process"
                 raise FolderInUse(
-                    f"{last.name if last else 'a pipeline'} runs in {folder} already ({who}): stop it by "
+                    f"{last.name if last else 'a pipeline'} is already running in {folder} ({who}): stop it with "
                     "`ottla pipeline stop`, or choose another --folder"
                 )
             time.sleep(PAUSE_S)
@@ -117,7 +119,7 @@ class Tenure:
 
 
 def may_live(state: RunState) -> bool:
-    """Does the run of this state still run, as far as one can tell from here?"""
+    """Is the run of this state still running, as far as this process can tell?"""
     if state.state != RUNNING:
         return False
     if state.host != socket.gethostname():
@@ -132,25 +134,27 @@ def may_live(state: RunState) -> bool:
 
 
 def read(folder: Path) -> RunState | None:
-    """What run.json says; None when there was no run."""
+    """The content of run.json; None if there was no run."""
     try:
         return RunState.parse((folder / RUN).read_text())
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError):
-        raise Failed(f"{folder / RUN} is damaged: remove it, the checkpoints beside it stay good") from None
+        raise Failed(f"{folder / RUN} is damaged: remove it; the checkpoints beside it stay valid") from None
 
 
 def status(folder: Path) -> RunState | None:
-    """The true state: a run that calls itself running, and whose lock is free, was killed."""
+    """The true state: a run that is marked as running, but whose lock is free, was killed."""
     state = read(folder)
     if state is None or state.state != RUNNING or is_held(folder):
         return state
-    again = read(folder)  # it may have ended between the two looks
+    again = read(folder)  # it may have ended in between
     if again is None or again.state != RUNNING:
         return again
     killed_at = (folder / RUN).stat().st_mtime
-    return RunState(**{**vars(again), "state": KILLED, "since": killed_at, "reason": "ended without a word"})
+    return RunState(
+        **{**vars(again), "state": KILLED, "since": killed_at, "reason": "killed, or crashed without a message"}
+    )
 
 
 def is_held(folder: Path) -> bool:

@@ -1,8 +1,8 @@
-"""The pipeline that `ottla pipeline new NAME` writes, and its test. Both run as they are, to be changed from there.
+"""The pipeline that `ottla pipeline new NAME` writes, and its test. Both run as they are, as a starting point.
 
-It reads orders from a topic, adds them up by the minute and the article, and writes the sums to another topic: a
-source, a schema, event time with a watermark, a sink, made-up input. The test makes up input, runs the pipeline on real
-Spark against a real broker, and adds up again in plain Python.
+It reads orders from a topic, sums them by minute and article, and writes the sums to another topic: a source, a schema,
+event time with a watermark, a sink, generated input. The test generates input, runs the pipeline on real Spark against
+a real broker, and computes the sums again in plain Python.
 """
 
 import re
@@ -41,7 +41,7 @@ from ottla.spark.pipeline import Option, Pipeline, Record, Run, main
 OPTIONS = (
     Option("orders", "$name-orders", "The topic to read."),
     Option("sums", "$name-sums", "The topic to write."),
-    Option("late", "1 minute", "Wait so long for orders that arrive late; then a minute's sums are final."),
+    Option("late", "1 minute", "How long to wait for late orders before a minute's sums are final."),
 )
 ARTICLES = ("tea", "coffee", "milk", "sugar")
 
@@ -157,15 +157,15 @@ def read(bootstrap: str) -> list[dict]:
 
 
 def write_files(name: str, folder: Path) -> list[Path]:
-    """Write both files; what is there already is left alone."""
+    """Write both files; existing files are not overwritten."""
     if not NAME.fullmatch(name):
         raise Wrong(f"{name}: a pipeline's name has small letters, digits and single hyphens, such as word-count")
     stem = name.replace("-", "_")
     if stem in sys.stdlib_module_names:
-        raise Wrong(f"{name}: Python has a module of this name, which {stem}.py would hide: choose another name")
+        raise Wrong(f"{name}: Python has a module of this name, which {stem}.py would shadow: choose another name")
     files = {folder / f"{stem}.py": PIPELINE, folder / f"test_{stem}.py": TEST}
     if there := [path for path in files if path.exists()]:
-        raise Failed(f"{there[0]} exists already: choose another name, or --folder")
+        raise Failed(f"{there[0]} already exists: choose another name, or --folder")
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
         path.write_text(Template(text).substitute(name=name, stem=stem))

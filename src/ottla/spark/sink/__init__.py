@@ -1,1 +1,1 @@
-"""Rows to topics: the writing half of the data source, at least once or exactly once."""
+"""The writing half of the data source: rows to topics, at least once or exactly once."""

@@ -1,6 +1,8 @@
-"""Which columns of a plan are written to a topic, and of which types they may be: judged on the driver, before a task.
+"""Which columns of a plan are written to a topic, and which types they may have. Checked on the driver, before any
+task.
 
-Names, types and meanings are those of Spark's Kafka sink; `timestamp` is ours. Other columns are ignored, as there.
+Names, types and meanings are those of Spark's Kafka sink; `timestamp` is Ottla's addition. Other columns are ignored,
+as in Spark.
 """
 
 from __future__ import annotations
@@ -41,11 +43,11 @@ def _headers(kind: DataType) -> bool:
     ]
 
 
-# Column → the types it may have, what they are called, and how to get there.
+# Column → check of its type, the names of the allowed types, and how to convert to them.
 KINDS: Final[dict[str, tuple[Kind, str, str]]] = {
     "topic": (lambda kind: isinstance(kind, StringType), "string", "cast it to string"),
     "key": (_text, "string or binary", "cast it to string, or encode it"),
-    "value": (_text, "string or binary", "cast it to string, or make one of several columns by to_json(struct(...))"),
+    "value": (_text, "string or binary", "cast it to string, or combine several columns with to_json(struct(...))"),
     "headers": (
         _headers,
         "array<struct<key:string,value:binary>>",
@@ -61,16 +63,16 @@ KINDS: Final[dict[str, tuple[Kind, str, str]]] = {
 
 
 def columns(schema: StructType, topic: str | None) -> frozenset[str]:
-    """The columns of a plan that are written; Failed, with the fix, if it cannot be."""
+    """The columns of a plan that are written. Raises Failed, with the fix, if the plan cannot be written."""
     found = {field.name: field.dataType for field in schema}
     if "value" not in found:
         raise Failed(
-            f"there is no column value among {', '.join(found) or 'none'}: name the one to write by "
-            "selectExpr('... AS value'), or make one of several by to_json(struct(*)) AS value"
+            f"there is no column value, only {', '.join(found) or 'none'}: name the one to write with "
+            "selectExpr('... AS value'), or combine several with to_json(struct(*)) AS value"
         )
     if topic is None and "topic" not in found:
-        raise Failed("nothing says which topic to write to: set option topic, or give a column topic")
+        raise Failed("no topic to write to: set option topic, or add a column topic")
     for name, (fits, kinds, fix) in KINDS.items():
         if name in found and not fits(found[name]) and not (name == "topic" and topic is not None):
-            raise Failed(f"column {name} is {found[name].simpleString()}, and a topic takes {kinds}: {fix}")
+            raise Failed(f"column {name} is {found[name].simpleString()}, but must be {kinds}: {fix}")
     return frozenset(KINDS.keys() & found.keys()) - ({"topic"} if topic is not None else set())

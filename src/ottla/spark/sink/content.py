@@ -1,16 +1,16 @@
-"""What an epoch has written, as its decision notes it; and whether a repetition would write the same.
+"""What an epoch has written, as stored in its decision, and whether a repetition would write the same.
 
-An epoch that is decided is not written again. That is right if it is the same epoch, and loses rows if its number was
-given to other input: a checkpoint was restored from a backup, its last files were removed, it was copied for another
-query, or one `ottla.write.id` serves two topics. So whoever finds an epoch decided computes what it would write, and
-compares:
+An epoch that is decided is not written again. That is right if it is the same epoch. It loses rows if the epoch's
+number was reused for other input: a checkpoint was restored from a backup, its last files were removed, it was copied
+for another query, or one `ottla.write.id` is used for two topics. So a task or driver that finds an epoch decided
+computes what it would write, and compares:
 
-    topics     must be the same, where there are rows
+    topics     must be the same, if there are rows
     plan       the file that Spark wrote for the batch before it ran (offsets/N of the checkpoint): the same file is the
-               same batch, also if its rows come out differently this time, as with rand() in the query
-    digest     else the rows must be the same, in whatever order and tasks: see `ottla.records.digest`
+               same batch, even if its rows come out differently this time, as with rand() in the query
+    digest     otherwise the rows must be the same, in any order and split into any tasks: see `ottla.records.digest`
 
-Pure, but for `Plan.read`.
+Pure, except `Plan.read`.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from ottla.spark.source.checkpoint import load as position
 log = logging.getLogger(__name__)
 
 FILE: Final = "file:"
-ENDS_MAX: Final = 4096  # characters of offsets in a decision: more than that nobody reads in a message
+ENDS_MAX: Final = 4096  # characters of offsets in a decision: longer ones are useless in a message
 SHOWN: Final = 5  # topics in a message
 
 
 class Plan(NamedTuple):
-    """A batch as Spark has planned it."""
+    """A batch as Spark planned it."""
 
     digest: str
     ends: str  # where each of its sources ends; empty if that is too long
 
     @classmethod
     def read(cls, checkpoint: str | None, epoch: int) -> Plan | None:
-        """From the checkpoint of a query; None if that is not on a file system of this machine."""
+        """From the checkpoint of a query; None if that is not on this machine's file system."""
         if checkpoint is None:
             return None
         folder = checkpoint.removeprefix(FILE)
@@ -53,14 +53,15 @@ class Plan(NamedTuple):
 
 
 def ends(data: bytes) -> str:
-    """The offsets in a file of Spark's: behind its version and one line about the batch, a line for each source."""
+    """The offsets in one of Spark's offset files: after the version and one line about the batch, one line for each
+    source."""
     found = [format_offset(line) for line in data.decode(errors="replace").splitlines()[2:]]
     told = " and ".join(found)
     return told if len(told) <= ENDS_MAX else ""
 
 
 def format_offset(line: str) -> str:
-    """An offset of ours as `startingOffsets` takes it, and any other as it is."""
+    """Ottla's own offsets in the form of `startingOffsets`, others as they are."""
     try:
         given = json.loads(line)
         offsets = position(given).offsets
@@ -73,7 +74,7 @@ def format_offset(line: str) -> str:
 
 
 class Content(NamedTuple):
-    """What all tasks of an epoch have written, together."""
+    """What all tasks of an epoch have written together."""
 
     rows: int
     digest: int
@@ -82,25 +83,25 @@ class Content(NamedTuple):
 
 
 def load(given: dict[str, Any]) -> Content:
-    """The content that was written as JSON."""
+    """The content from its JSON form."""
     plan = given["plan"]
     return Content(given["rows"], given["digest"], tuple(given["topics"]), Plan(*plan) if plan is not None else None)
 
 
 def compare(query: str, epoch: int, there: Content, now: Content) -> None:
-    """Failed if an epoch that is in its topics already would have other content now."""
+    """Raise Failed if an epoch that is already in its topics would have other content now."""
     if there.topics and now.topics and there.topics != now.topics:
         raise Failed(
-            f"batch {epoch} of query {query} is in {join_names(there.topics)} already, and was now to be written to "
+            f"batch {epoch} of query {query} is already in {join_names(there.topics)}, but would now be written to "
             f"{join_names(now.topics)}: nothing was written. A query whose checkpoint is a copy of another one's needs "
-            "a checkpoint of its own; writes to different topics need an ottla.write.id each; a topic can be changed "
-            f"when the batch before is done: {going_on(epoch)}"
+            "its own checkpoint; writes to different topics need one ottla.write.id each; a topic can be changed "
+            f"once the previous batch is done: {going_on(epoch)}"
         )
     if there.plan is not None and there.plan == now.plan:
         if (there.rows, there.digest) != (now.rows, now.digest):
             log.warning(
-                "batch %s of query %s is in its topic already, and came out with other rows when it was repeated: "
-                "those that are there stay",
+                "batch %s of query %s is already in its topic, and came out with other rows when it was repeated: "
+                "the rows in the topic stay",
                 epoch,
                 query,
             )
@@ -109,16 +110,16 @@ def compare(query: str, epoch: int, there: Content, now: Content) -> None:
         return
     begin = f", for which startingOffsets is {there.plan.ends}" if there.plan is not None and there.plan.ends else ""
     raise Failed(
-        f"batch {epoch} of query {query} is in {join_names(there.topics)} already with {there.rows} rows, and now has "
-        f"{now.rows}{' others' if there.rows == now.rows else ''}: nothing was written. Its number was given to other "
-        "input, as when a checkpoint is an old copy, or files were removed from it: go on with the newest checkpoint, "
-        f"or start with a new one where that batch ended{begin}. If the input is the same and only the rows come out "
-        f"differently each time: {going_on(epoch)}"
+        f"batch {epoch} of query {query} is already in {join_names(there.topics)} with {there.rows} rows, and now has "
+        f"{now.rows}{' others' if there.rows == now.rows else ''}: nothing was written. Its number was reused for "
+        "other input, as when a checkpoint is an old copy, or files were removed from it: continue with the newest "
+        f"checkpoint, or start with a new one where that batch ended{begin}. If the input is the same and only the "
+        f"rows come out differently each time: {going_on(epoch)}"
     )
 
 
 def going_on(epoch: int) -> str:
-    return f"to keep what is there and leave out what was to be written now, set ottla.kept.batch={epoch}"
+    return f"to keep the rows in the topic and skip the new ones, set ottla.kept.batch={epoch}"
 
 
 def join_names(topics: tuple[str, ...]) -> str:

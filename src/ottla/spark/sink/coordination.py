@@ -3,13 +3,14 @@
     _ottla_sink      compacted, few partitions; key: the query, partition: murmur2 of the key as everywhere
                      value: a decision as JSON (`decisions`), each in a transaction of the driver's own id
 
-Decisions are read up to the high watermark and judged by their own markers. The last stable offset would be no bound:
-another query's driver may have a transaction open in the same partition, and what lies behind it would be missed. One
-that has just been identified as the query's driver finds every earlier decision with its marker, for that is what being
-identified waits for; a task that reads meanwhile may miss one whose marker is on its way, and no law depends on it.
+Decisions are read up to the high watermark and judged by their own transaction markers. The last stable offset cannot
+be the bound: another query's driver may have a transaction open in the same partition, and decisions after it would be
+missed. A driver that has just initialised its producer id finds every earlier decision with its marker, because
+initialising waits for those markers. A task that reads meanwhile may miss a decision whose marker is not yet written;
+no rule depends on that.
 
-A read goes backwards from the end in pieces that grow: the last decision of a query that is alive lies near the end,
-and a query that has none costs one walk over what compaction has left.
+A read goes backwards from the end in growing pieces. The last decision of a live query is near the end, and for a query
+without any decision the read scans once what compaction has left.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ if TYPE_CHECKING:
 TOPIC: Final = "_ottla_sink"
 PARTITIONS: Final = 8
 REPLICAS_MAX: Final = 3
-# Small segments and an eager cleaner, so that a walk over all of it stays short.
+# Small segments and an eager cleaner, so that a scan of the whole log stays short.
 CONFIGS: Final = {
     "cleanup.policy": "compact",
     "segment.bytes": str(4 << 20),
     "segment.ms": str(24 * 3_600_000),
     "min.cleanable.dirty.ratio": "0.1",
-    "max.message.bytes": str(16 << 20),  # a decision names a transaction for every task
+    "max.message.bytes": str(16 << 20),  # a decision lists a transaction for every task
 }
 # A decision is one record, so its transaction is open for milliseconds.
 TIMEOUT_MS: Final = 60_000
@@ -57,7 +58,7 @@ STEP_MAX: Final = 1 << 14
 
 
 class DecisionBatch(NamedTuple):
-    """A batch of the log: a marker that ends a transaction, or the decisions in one."""
+    """A batch of the log: a transaction marker, or the decisions in a transaction."""
 
     producer_id: int
     offset: int
@@ -66,7 +67,7 @@ class DecisionBatch(NamedTuple):
 
 
 class ClusterPort:
-    """`exactly_once.Port`, spoken to a cluster."""
+    """`exactly_once.Port` on a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -106,10 +107,11 @@ class ClusterPort:
     # ------------------------------------------------------------------ the log of decisions
 
     def last(self, query: str, *, surely: bool = True) -> Decision | None:
-        """The last decision. A task asks not `surely`: it may miss one, a driver may not.
+        """The last decision. Without `surely` (in a task) one may be missed; a driver must not miss any.
 
-        A broker that has just started may say for a moment that a topic does not exist; creating it tells the truth.
-        And somebody may have given the topic more partitions, so a query that seems new is looked for in all of them.
+        A broker that has just started may briefly report that a topic does not exist; trying to create it gives the
+        truth. And somebody may have added partitions to the topic, so a query that seems new is looked up in all of
+        them.
         """
         if not surely and TOPIC not in self._cluster.topics([TOPIC]):
             return None
@@ -129,16 +131,16 @@ class ClusterPort:
         self.end(fence)
 
     def append(self, fence: Identity, query: str, decision: Decision | None) -> None:
-        """The first half of `record`: it counts when the fence's transaction is committed."""
+        """The first half of `record`: it takes effect when the fence's transaction is committed."""
         where = self._place(query)
         value = decision.encode() if decision is not None else None
         record = batch.Record(0, time.time_ns() // 1_000_000, query.encode(), value, ())
         data = batch.build(
             [record],
-            codec=Codec.GZIP,  # the names in it are much alike
+            codec=Codec.GZIP,  # the names in it are very similar
             producer_id=fence.producer_id,
             producer_epoch=fence.epoch,
-            base_sequence=0,  # an epoch that was just handed out has written nothing
+            base_sequence=0,  # a new producer epoch has written nothing yet
             transactional=True,
         )
         with Sender(self._cluster, identity=fence) as sender:
@@ -149,7 +151,7 @@ class ClusterPort:
         return TopicPartition(TOPIC, place(query, self._partitions()))
 
     def _partitions(self) -> int:
-        """How many the topic has; it is made if it does not exist."""
+        """The topic's number of partitions; creates the topic if it does not exist."""
         known = self._cluster.topics([TOPIC]).get(TOPIC)
         if known is None:
             self._create()
@@ -168,11 +170,11 @@ class ClusterPort:
             ) from None
 
     def _last_in(self, where: TopicPartition, query: str) -> Decision | None:
-        # In this order: what is stable now has its marker before the end that is asked for next.
+        # In this order: what is stable now has its marker before the end that is requested next.
         stable = offsets.latest(self._cluster, [where], committed=True)[where]
         first, stop = (ask(self._cluster, [where])[where] for ask in (offsets.earliest, offsets.latest))
         step = STEP
-        markers: dict[int, int] = {}  # by producer: the next marker after the position that the walk has come to
+        markers: dict[int, int] = {}  # by producer: the first marker after the current position of the scan
         while stop > first:
             start = max(first, stop - step)
             for one in reversed(list(self._read_batches(where, start, stop))):
@@ -190,7 +192,7 @@ class ClusterPort:
             for entry in batch.entries(piece.data):
                 head = batch.header(piece.data, entry.position)
                 if entry.magic != batch.MAGIC or not head.transactional or not start <= head.base_offset < stop:
-                    continue  # nobody decides outside of a transaction
+                    continue  # decisions are always in a transaction
                 records = list(batch.iterate(piece.data, entry.position))
                 if head.control:
                     marker = read_type(records[0].key) if records else None
@@ -201,7 +203,8 @@ class ClusterPort:
 
 
 def is_committed(one: DecisionBatch, marker: int | None, stable: int) -> bool:
-    """By its marker; without one it is open, or so old that compaction has taken the marker and kept the decision."""
+    """By its marker. Without one the transaction is open, or so old that compaction removed the marker and kept the
+    decision."""
     return marker == COMMIT if marker is not None else one.offset < stable
 
 

@@ -1,20 +1,21 @@
-"""What an exactly-once sink decides, pure: which transactions make up an epoch, and which can never be part of one.
+"""The decisions of the exactly-once sink: which transactions make up an epoch, and which can never be part of one.
+Pure.
 
-A query writes epoch after epoch (micro-batches). Each attempt of each task writes in a transaction of its own and
-leaves it open; the driver then writes one record to a log, the decision, and ends the transactions that it names. An
-epoch is in the topic once its decision is in the log, and not before. docs/design/004-exactly-once-sink.md has the
-proof; these are its laws:
+A query writes epoch after epoch (micro-batches). Each attempt of each task writes in its own transaction and leaves it
+open. The driver then writes one record to a log, the decision, and commits the transactions that it names. An epoch is
+in the topic once its decision is in the log, and not before. docs/design/004-exactly-once-sink.md has the proof. These
+are its rules:
 
     one decision   an epoch is decided once: whoever comes later finds the decision and carries it out
     tickets        each attempt draws a number from its task's dispenser; no two draw the same
-    names          an attempt makes a transactional id of its own from its ticket, or takes over that of the last
-                   decision if its ticket is the very next; so nobody else can touch an id that may be decided, and ids
-                   do not grow with the number of epochs
-    same content   an epoch that is decided already is done only if it would write what the decision has: see `content`
+    names          an attempt makes a new transactional id from its ticket, or takes over that of the last decision if
+                   its ticket is the very next one; so nobody else can touch an id that may be decided, and the number
+                   of ids does not grow with the number of epochs
+    same content   an epoch that is already decided is done only if it would write what the decision has: see `content`
     the dead       an id that is not younger than a decision and not in it can never be in a later one
 
     ottla-sink/QUERY                        the driver's id: fences drivers from each other, writes decisions
-    ottla-sink/QUERY/TASK                   a dispenser: its epochs are the tickets; it never writes
+    ottla-sink/QUERY/TASK                   a dispenser: its producer epochs are the tickets; it never writes
     ottla-sink/QUERY/EPOCH/TASK.TICKET      the id of an attempt, with the epoch in which it was made
 """
 
@@ -51,7 +52,7 @@ def dispenser(query: str, task: int) -> str:
 
 
 def attempts(query: str) -> str:
-    """What the ids of all attempts of a query begin with."""
+    """The prefix of the ids of all attempts of a query."""
     return f"{PREFIX}{query}/"
 
 
@@ -63,7 +64,7 @@ def epoch_of(query: str, name: str) -> int | None:
 
 
 class Ticket(NamedTuple):
-    """What a dispenser gave: its producer id and epoch, of which the cluster gives each pair out once."""
+    """What a dispenser returned: its producer id and epoch. The cluster gives out each pair once."""
 
     producer_id: int
     number: int
@@ -88,7 +89,7 @@ class Attempt(NamedTuple):
 
 
 class TaskPart(NamedTuple):
-    """A task's part of an epoch: an open transaction that has its rows; or an id that waits for the next, unused."""
+    """A task's part of an epoch: an open transaction with its rows, or an unused id kept for the next epoch."""
 
     task: int
     ticket: Ticket
@@ -103,24 +104,25 @@ class TaskPart(NamedTuple):
 
 @dataclass(frozen=True)
 class Prepared(WriterCommitMessage):
-    """What an attempt tells the driver when its rows are written; `rows` and `content` also if they were not."""
+    """What an attempt reports to the driver when its rows are written. `rows` and `content` are set even if it wrote
+    none."""
 
     query: str
     epoch: int
     rows: int
-    digest: int = 0  # of the rows: those of all tasks add up
+    digest: int = 0  # of the rows; the digests of all tasks add up
     topics: tuple[str, ...] = ()
-    decided: bool = False  # it found the epoch decided, and wrote nothing
+    decided: bool = False  # the attempt found the epoch decided, and wrote nothing
     part: TaskPart | None = None  # None: no rows, no transaction
 
 
 class Decision(NamedTuple):
-    """The record in the log: these transactions are the epoch."""
+    """The record in the log: the transactions that make up the epoch."""
 
     epoch: int
     parts: tuple[TaskPart, ...]
-    void: bool = False  # not one of its transactions could be committed: the epoch is open again
-    content: Content | None = None  # None: decided by an Ottla that did not note it
+    void: bool = False  # none of its transactions could be committed: the epoch is open again
+    content: Content | None = None  # None: decided by an Ottla version that did not store it
 
     @property
     def transactions(self) -> list[Identity]:
@@ -128,7 +130,7 @@ class Decision(NamedTuple):
 
     @property
     def waiting(self) -> list[str]:
-        """Ids that wait for their task's next rows."""
+        """Ids kept for their task's next rows."""
         return [part.name for part in self.parts if part.producer_id == NOBODY]
 
     @property
@@ -136,7 +138,7 @@ class Decision(NamedTuple):
         return {part.name for part in self.parts}
 
     def closes(self, epoch: int) -> bool:
-        """Whether nothing may be decided about this epoch any more."""
+        """Whether nothing more may be decided about this epoch."""
         return epoch < self.epoch or (epoch == self.epoch and not self.void)
 
     def encode(self) -> bytes:
@@ -150,7 +152,7 @@ def decode(value: bytes) -> Decision:
     given = json.loads(value)
     if given["format"] != FORMAT:
         raise Failed(
-            f"the log of decisions has a record of format {given['format']}, and this version of ottla knows {FORMAT}: "
+            f"the log of decisions has a record of format {given['format']}, this version of ottla reads {FORMAT}: "
             "use the version that wrote it"
         )
     parts = (TaskPart(task, Ticket(owner, number), *rest) for task, owner, number, *rest in given["parts"])
@@ -167,16 +169,16 @@ def decide(
     *,
     keep: bool = False,
 ) -> Decision:
-    """The decision about an epoch: `last` itself if it is that, else a new one.
+    """The decision about an epoch: `last` if it already decides this epoch, otherwise a new one.
 
-    `plan` is what Spark has planned for the epoch, if that is known. With `keep` the user says that what is decided
-    stands for the epoch, although it has other rows.
+    `plan` is what Spark planned for the epoch, if known. With `keep` the user accepts the existing decision for the
+    epoch, although the rows differ.
     """
     if last is not None and last.epoch > epoch:
         raise Failed(
-            f"batch {epoch} of query {query} is older than batch {last.epoch}, which the sink has already: either "
-            "another driver runs the same query, or its checkpoint is an old copy; go on with the newest checkpoint, "
-            "or start with a new one"
+            f"batch {epoch} of query {query} is older than batch {last.epoch}, which the sink already has: either "
+            "another driver runs the same query, or its checkpoint is an old copy; continue with the newest "
+            "checkpoint, or start with a new one"
         )
     content = total(messages, plan)
     if last is not None and last.closes(epoch):
@@ -185,10 +187,10 @@ def decide(
         return last
     if any(message.decided for message in messages):
         if last is not None and last.void:
-            raise Failed(f"batch {epoch} of query {query} was opened again while its tasks ran: start the query again")
+            raise Failed(f"batch {epoch} of query {query} was reopened while its tasks ran: restart the query")
         raise Failed(
-            f"batch {epoch} of query {query} was decided when its tasks ran and is not any more: the sink's log of "
-            "decisions lost a record; see that its topic is replicated, and start the query again"
+            f"batch {epoch} of query {query} was decided when its tasks ran and is no longer: the sink's log of "
+            "decisions lost a record; make sure that its topic is replicated, and restart the query"
         )
     parts = {part.task: part._replace(producer_id=NOBODY, epoch=NOBODY) for part in last.parts} if last else {}
     parts |= {message.part.task: message.part for message in messages if message.part is not None}
@@ -203,7 +205,7 @@ def total(messages: Sequence[Prepared], plan: Plan | None) -> Content:
 
 
 def choose_id(last: Decision | None, me: Attempt) -> str:
-    """The transactional id of an attempt: the last one of its task, if the tickets say that nobody else has it."""
+    """The transactional id of an attempt: the last one of its task, if the tickets show that nobody else has it."""
     for part in last.parts if last is not None else ():
         if part.task == me.task and me.ticket.follows(part.ticket):
             return part.name
@@ -211,6 +213,6 @@ def choose_id(last: Decision | None, me: Attempt) -> str:
 
 
 def dead(standing: Decision, query: str, names: Iterable[str]) -> list[str]:
-    """Those whose transactions no decision has or will have, once this one stands."""
+    """Ids whose transactions no decision has or will have, given this one."""
     names = set(names) - standing.names
     return sorted(name for name in names if (epoch := epoch_of(query, name)) is not None and epoch <= standing.epoch)

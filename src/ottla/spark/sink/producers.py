@@ -1,9 +1,9 @@
-"""Producers that a worker process keeps from one task to the next: connections, and for rows that are written at least
-once a producer id with its sequence numbers.
+"""Producers that a worker process keeps from one task to the next: connections and, for at-least-once writes, a
+producer id with its sequence numbers.
 
 Brokers remember a producer id for a day, so a new one for each task of each small batch would add up. Spark's Python
-workers do one task after the other and are ended when they have been idle for a minute, so what they keep is bounded by
-the number of workers. A producer whose task failed is thrown away: nobody knows what its last batches came to.
+workers run one task after another and end after a minute of idleness, so the number of kept producers is bounded by the
+number of workers. A producer whose task failed is discarded, because the outcome of its last batches is unknown.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from ottla.client.transaction import Identity
     from ottla.spark.sink.options import SinkOptions
 
-KEPT_MAX: Final = 4  # clusters, or ways to write to one, that a worker has at hand
+KEPT_MAX: Final = 4  # clusters, or option sets for one, that a worker keeps
 IDLE_S: Final = 300.0  # brokers close connections that are idle for ten minutes
 
-_kept: dict[Hashable, Producer] = {}  # the longest unused first
+_kept: dict[Hashable, Producer] = {}  # least recently used first
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Producer:
     returned: float = 0.0
 
     def identify(self, options: SinkOptions) -> Identity | None:
-        """The producer id for rows that are written at least once, if they are to have one."""
+        """The producer id for at-least-once writes, if idempotence is on."""
         if self.identity is None and options.idempotent:
             self.identity = identify(self.cluster, None, timeout_ms=options.transaction_timeout_ms)
         return self.identity
@@ -44,7 +44,7 @@ class Producer:
 
 @contextmanager
 def producer(options: SinkOptions) -> Iterator[Producer]:
-    """One for these options, new or kept; kept again if nothing is raised."""
+    """A producer for these options, new or kept. It is kept again if nothing is raised."""
     key = (options.bootstrap, options.security, options.client_id, options.request_timeout_ms,
            options.delivery_timeout_ms, options.idempotent)  # fmt: skip
     found = _kept.pop(key, None)
@@ -65,6 +65,6 @@ def producer(options: SinkOptions) -> Iterator[Producer]:
 
 
 def close() -> None:
-    """Let go of all of them."""
+    """Close all of them."""
     while _kept:
         _kept.popitem()[1].cluster.close()

@@ -1,9 +1,9 @@
-"""Rows that cannot be written, found before they are tried, so that they can go to a dead-letter topic.
+"""Finds rows that cannot be written before they are sent, so that they can go to a dead-letter topic.
 
-Only with `ottla.dead.letter`; without it the first such row fails its task. What is found: no topic, a topic that does
-not exist, a partition that the topic does not have, a time that the topic does not take, no key where the topic is
-compacted, a header without a name, a record that is too large. What the cluster refuses for other reasons (rights,
-disks) is not the row's fault, and fails the task as before.
+Only with `ottla.dead.letter`; without it the first such row fails its task. Found are: no topic, a topic that does not
+exist, a partition that the topic does not have, a timestamp that the topic does not accept, no key for a compacted
+topic, a header without a name, a record that is too large. If the cluster refuses a row for another reason (rights,
+disks), that is not the row's fault and fails the task as before.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ HEADER_OVERHEAD: Final = 10
 
 
 class Limits(NamedTuple):
-    """What a topic takes."""
+    """What a topic accepts."""
 
     partitions: int
     record_bytes: int  # after compression
-    batch_bytes: int  # before it: a record of more is alone in its batch
+    batch_bytes: int  # before compression: a larger record is alone in its batch
     needs_key: bool = False
-    before_ms: int | None = None  # how far a time may lie back; None: as far as it likes
+    before_ms: int | None = None  # how old a timestamp may be; None: no limit
     after_ms: int | None = None
 
     @classmethod
@@ -52,11 +52,11 @@ class Limits(NamedTuple):
 class Sifted(NamedTuple):
     good: pa.Table
     bad: pa.Table
-    reasons: list[str]  # of the bad ones, row by row
+    reasons: list[str]  # of the bad rows, one each
 
 
 def sift(rows: pa.Table, found: Iterator[tuple[pa.Array | pa.ChunkedArray, str]]) -> Sifted:
-    """The rows without those that a mask of `found` marks, and those with the first reason of each."""
+    """The rows that no mask of `found` marks, and the marked ones, each with its first reason."""
     reasons: dict[int, str] = {}
     for mask, reason in found:
         for index in pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist():
@@ -84,7 +84,7 @@ def faults(
     if "timestamp" in columns:
         yield from _times(topic, columns["timestamp"], limits, now_ms)
     if limits.needs_key:
-        reason = f"topic {topic} is compacted, and takes no record without a key"
+        reason = f"topic {topic} is compacted, and accepts no record without a key"
         keys = columns.get("key")
         yield (pc.is_null(keys) if keys is not None else pa.array([True] * len(columns["value"]))), reason
     if "headers" in columns:
@@ -94,20 +94,23 @@ def faults(
         size = encoded_size(index)
         if size > limits.record_bytes:
             mask = pc.equal(pa.array(range(len(large)), pa.int64()), index)
-            yield mask, f"it makes a batch of {size} bytes, and topic {topic} or this sink takes {limits.record_bytes}"
+            yield (
+                mask,
+                f"it makes a batch of {size} bytes, and topic {topic} or this sink accepts {limits.record_bytes}",
+            )
 
 
 def _times(
     topic: str, times: pa.ChunkedArray, limits: Limits, now_ms: int
 ) -> Iterator[tuple[pa.Array | pa.ChunkedArray, str]]:
-    yield pc.less(times, NO_TIMESTAMP), "its timestamp lies before 1970"
+    yield pc.less(times, NO_TIMESTAMP), "its timestamp is before 1970"
     known = pc.not_equal(times, NO_TIMESTAMP)
     if limits.before_ms is not None and limits.before_ms <= now_ms:
         old = pc.and_(known, pc.less(times, now_ms - limits.before_ms))
-        yield old, f"its timestamp lies further back than topic {topic} takes (message.timestamp.before.max.ms)"
+        yield old, f"its timestamp is older than topic {topic} accepts (message.timestamp.before.max.ms)"
     if limits.after_ms is not None:
         new = pc.greater(times, min(now_ms + limits.after_ms, 2**63 - 1))
-        yield new, f"its timestamp lies further ahead than topic {topic} takes (message.timestamp.after.max.ms)"
+        yield new, f"its timestamp is further ahead than topic {topic} accepts (message.timestamp.after.max.ms)"
 
 
 def _nameless(headers: pa.ChunkedArray) -> pa.Array:
@@ -119,7 +122,7 @@ def _nameless(headers: pa.ChunkedArray) -> pa.Array:
 
 
 def sizes(columns: dict[str, pa.ChunkedArray]) -> pa.Array:
-    """About how many bytes each row has."""
+    """Approximate size of each row in bytes."""
     total = pa.nulls(len(columns["value"]), pa.int64()).fill_null(0)
     for name in ("key", "value"):
         if name in columns:
@@ -163,7 +166,7 @@ def letters(
 ) -> pa.Table:
     """Dead letters for these rows: their key, value and headers as far as there is room, and the reason.
 
-    `partitions` and `offsets` are theirs, row by row, where they are known."""
+    `partitions` and `offsets` are those of the rows, where known."""
     room -= LETTER_OVERHEAD
     keys, values, headers = [], [], []
     given = {name: bad.column(name).to_pylist() if name in columns else None for name in ("key", "value", "headers")}
@@ -184,6 +187,6 @@ def letters(
         values.append(value[: room // 2] if value is not None and size is not None else value)
         kept = kept if _header_size(kept) <= room // 4 else []
         headers.append([*kept, *({"key": name, "value": text} for name, text in told)])
-    log.warning("%d rows go to the dead-letter topic; the first one because %s", len(reasons), reasons[0])
+    log.warning("%d rows go to the dead-letter topic; reason of the first: %s", len(reasons), reasons[0])
     return pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary()),
                      "headers": pa.array(headers, HEADERS)})  # fmt: skip

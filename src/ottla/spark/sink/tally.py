@@ -1,7 +1,7 @@
-"""What the rows of a task are, noted as they pass: how many, for which topics, and a digest of them.
+"""Collects facts about the rows of a task as they pass: how many, for which topics, and a digest.
 
-Also where times without a zone get the session's: Spark's `timestamp_ntz` is what a clock on the wall shows, and a
-record's time is a moment.
+It also converts timestamps without a zone by the session's time zone: Spark's `timestamp_ntz` is a local time, and a
+record's timestamp is an instant.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LOCAL: Final = Path("/etc/localtime")
 UTC: Final = "UTC"
-READ_AS: Final = "timestampType"  # a column of what was read from a topic
+READ_AS: Final = "timestampType"  # a column of rows that were read from a topic
 
 
 class Tally:
@@ -40,7 +40,7 @@ class Tally:
         return tuple(sorted(self._topics))
 
     def over(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches, noted, with moments for times; empty ones left out."""
+        """The same batches, counted, with timestamps as instants; without empty ones."""
         for one in batches:
             if not one.num_rows:
                 continue
@@ -60,7 +60,7 @@ class Tally:
         except ValueError as error:
             if not self._buries:
                 raise Failed(f"a row cannot be written: {error}") from None
-            noted = digest(topics, keys, values, None, *rest)  # a header without a name: a dead letter, in a moment
+            noted = digest(topics, keys, values, None, *rest)  # a header without a name: a dead letter later
         self.digest = (self.digest + noted) % 2**64
 
     def _convert_times(self, one: pa.RecordBatch) -> pa.RecordBatch:
@@ -76,7 +76,7 @@ class Tally:
 
 
 def timeless(times: pa.Array, kinds: pa.Array) -> pa.Array:
-    """A row that was read from a topic says which kind of time it has. If it has none, it is written without."""
+    """A row that was read from a topic has the type of its timestamp. If it has none, it is written without one."""
     none = pa.scalar(-1, pa.int64())
     if pa.types.is_timestamp(times.type):
         none = pa.scalar(-1, pa.timestamp("ms", times.type.tz)).cast(times.type)
@@ -84,8 +84,8 @@ def timeless(times: pa.Array, kinds: pa.Array) -> pa.Array:
 
 
 def moments(times: pa.Array, zone: str) -> pa.Array:
-    """When clocks of that zone show these times; of two moments the first, and in a gap as if it had not begun: as
-    Spark casts `timestamp_ntz` to `timestamp`."""
+    """The instants at which clocks in that zone show these times: the earlier of two, and in a gap as if it had not
+    begun. So does Spark when it casts `timestamp_ntz` to `timestamp`."""
     try:
         early = pc.assume_timezone(times, zone, ambiguous="earliest", nonexistent="earliest")
         gap = pc.subtract(times, pc.local_timestamp(early))
@@ -98,6 +98,6 @@ def moments(times: pa.Array, zone: str) -> pa.Array:
 
 
 def local_zone() -> str:
-    """Of this machine, as a name of the database of time zones."""
+    """The zone of this machine, as a name of the time zone database."""
     target = str(LOCAL.resolve()).partition("/zoneinfo/")[2] if LOCAL.is_symlink() else ""
     return target or UTC

@@ -1,8 +1,8 @@
 """The writers that PySpark asks for: what runs in a task, and what the driver does when all tasks are done.
 
-Spark makes the writer on the driver for every micro-batch, where a plan that cannot be written fails at once; pickles
-it into the tasks; and makes another one, in a process of its own, to call `commit` or `abort`. So a writer holds plain
-values only, and what tasks found out travels in their messages.
+Spark makes the writer on the driver for every micro-batch, where a plan that cannot be written fails at once. It
+pickles the writer into the tasks, and makes another one, in a separate process, to call `commit` or `abort`. So a
+writer holds plain values only, and the results of tasks travel in their messages.
 
 By default rows are written at least once, as by Spark's own sink: a task that is repeated writes its rows again. With
 `exactly.once` each attempt writes in a transaction that only the driver ends: `exactly_once` is the protocol.
@@ -50,7 +50,7 @@ DROP_S = 5.0
 
 @dataclass(frozen=True)
 class WrittenMessage(WriterCommitMessage):
-    """What a task says that has written at least once: it is done already."""
+    """What a task of an at-least-once write reports: it is already done."""
 
     rows: int
 
@@ -66,7 +66,7 @@ class Sink:
         return self._options.cluster(patience_ms=self._options.delivery_timeout_ms)
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        # They bring pyarrow, which a driver that commits has no use for.
+        # These import pyarrow, which a driver that only commits does not need.
         from ottla.spark.sink.producers import producer
         from ottla.spark.sink.writing import Writer
 
@@ -83,7 +83,7 @@ class Sink:
     def _prepare(
         self, batches: Iterator[pa.RecordBatch], query: str, epoch: int, *, alone: bool = False
     ) -> WriterCommitMessage:
-        """Write the rows of one attempt in a transaction, and leave it open for the driver."""
+        """Write the rows of one attempt in a transaction, and leave the transaction open for the driver."""
         from ottla.spark.sink.producers import producer
 
         tally = self._tally()
@@ -100,7 +100,7 @@ class Sink:
                 part = exactly_once.begin(ClusterPort(one.cluster), query, epoch, index)
             if part is None:
                 for _ in rows:
-                    pass  # what it would write is told all the same, and the driver compares
+                    pass  # nothing is written, but the content is reported, and the driver compares
             else:
                 part = self._fill(one, part, prepend(first, rows))
         return Prepared(query, epoch, tally.rows, tally.digest, tally.topics, decided=part is None, part=part)
@@ -128,8 +128,8 @@ class Sink:
                 ) from None
             if self._options.two_phase:
                 raise Failed(
-                    f"the brokers do not take part in a two-phase commit ({error}): set their "
-                    "transaction.two.phase.commit.enable to true and let this user do it, or leave ottla.two.phase out"
+                    f"the brokers do not allow two-phase commit ({error}): set their "
+                    "transaction.two.phase.commit.enable to true and grant it to this user, or remove ottla.two.phase"
                 ) from None
             raise
 
@@ -177,7 +177,7 @@ class OttlaWriter(Sink, DataSourceArrowWriter):
         self._abort(self._options.write_epoch, messages)
         if not self._options.exactly_once or not self._alone:
             return
-        # Nobody will come and sweep, and Spark lets tasks that it has given up go on for a while.
+        # Nobody sweeps later, and Spark lets abandoned tasks run for a while.
         unfinished = any(message is None for message in messages)
         with self._open() as cluster:
             for pause_s in (0.0, *([GIVEN_UP_S / 4] * 4 if unfinished else [])):
@@ -186,18 +186,18 @@ class OttlaWriter(Sink, DataSourceArrowWriter):
 
 
 class OttlaStreamWriter(Sink, DataSourceStreamArrowWriter):
-    """`df.writeStream.format("ottla")`. In complete mode, too, rows are appended, as by Spark's own sink."""
+    """`df.writeStream.format("ottla")`. Rows are appended even in complete mode, as by Spark's own sink."""
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if options.write_id is not None:
-            raise Failed("ottla.write.id is for batch writes: a stream has the id in its checkpoint; leave it out")
+            raise Failed("ottla.write.id is for batch writes: a stream has its id in the checkpoint; remove it")
         super().__init__(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if not self._options.exactly_once:
             return self._write(iterator)
         query, epoch = (task().getLocalProperty(name) for name in (QUERY_ID, BATCH_ID))
-        assert query is not None, "Spark tells its tasks which query they are of"
+        assert query is not None, "Spark tells its tasks which query they belong to"
         assert epoch is not None, "and which batch"
         return self._prepare(iterator, query, int(epoch))
 
@@ -215,14 +215,14 @@ def task() -> TaskContext:
 
 
 def drop(cluster: Cluster, identity: Identity) -> None:
-    """Abort the transaction of an attempt that failed, soon, if the cluster answers: readers need not wait for it."""
+    """Abort the transaction of a failed attempt soon, if the cluster answers, so that readers need not wait for it."""
     cluster.timeout_s = cluster.patience_s = min(cluster.timeout_s, DROP_S)
     with suppress(Failed):
         end(cluster, identity, commit=False)
 
 
 def collect_prepared(messages: Sequence[WriterCommitMessage | None]) -> list[Prepared]:
-    """What tasks have told; those that failed have told nothing."""
+    """What tasks reported; failed tasks report nothing."""
     return [message for message in messages if isinstance(message, Prepared)]
 
 

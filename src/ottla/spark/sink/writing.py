@@ -1,7 +1,8 @@
-"""Rows to topics, in the Python worker of a task: Arrow columns in, record batches out, pipelined to the leaders.
+"""Writes rows to topics, in the Python worker of a task: Arrow columns in, record batches out, pipelined to the
+leaders.
 
-Records never become Python objects: a few Arrow batches are gathered, split by topic if a column says so, and encoded
-as a whole. Rows of one partition keep their order.
+Records never become Python objects: a few Arrow batches are gathered, split by topic if there is such a column, and
+encoded as a whole. Rows of one partition keep their order.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ if TYPE_CHECKING:
     from ottla.spark.sink.options import SinkOptions
     from ottla.spark.sink.producers import Producer
 
-GATHER_BYTES: Final = 4 << 20  # so much of Arrow is encoded at once: batches come out full, also with many partitions
+GATHER_BYTES: Final = 4 << 20  # encode this much Arrow data at once: batches come out full, even with many partitions
 BYTES_MAX: Final = 2**31 - 1
 NO_TOPIC: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION}
 
 
 class NoTopic(Failed):
-    """A topic that does not exist, or cannot."""
+    """A topic that does not exist, or an invalid name."""
 
 
 class Writer:
-    """One task's way to the cluster. Nothing is asked or written before the first row."""
+    """Writes the rows of one task. It sends nothing before the first row."""
 
     def __init__(
         self,
@@ -49,7 +50,8 @@ class Writer:
         used: frozenset[str],
         identity: Identity | None = None,
     ) -> None:
-        """With an identity everything is written in its transaction, which stays open; else with the producer's own."""
+        """With an identity, everything is written in its transaction, which stays open; otherwise with the producer's
+        own id."""
         self._producer = producer
         self._cluster = producer.cluster
         self._options = options
@@ -58,14 +60,14 @@ class Writer:
         self._transactional = identity is not None
         self._sender: Sender | None = None
         self._targets: dict[str, Limits] = {}
-        self._missing: dict[str, str] = {}  # topics that do not exist, and what was said
+        self._missing: dict[str, str] = {}  # topics that do not exist, and the error
         self._sequences = {} if self._transactional else producer.sequences
         self._enlisted: set[TopicPartition] = set()
         self._partitioner = partitioner(options.partitioner) if options.partitioner else None
         self.buried = 0  # rows that went to the dead-letter topic
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Write all rows; it returns when the last one is acknowledged."""
+        """Write all rows; returns when the last one is acknowledged."""
         try:
             for gathered in gather(batches):
                 for topic, part in self._by_topic(gathered):
@@ -78,7 +80,7 @@ class Writer:
 
     def _by_topic(self, gathered: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         if "topic" not in self._used:
-            assert self._options.topic is not None, "columns() has seen to it that one of the two is there"
+            assert self._options.topic is not None, "columns() has checked that one of the two is there"
             yield self._options.topic, gathered
             return
         column = gathered.column("topic").combine_chunks()
@@ -173,7 +175,7 @@ class Writer:
     # ------------------------------------------------------------------ dead letters
 
     def room(self, topic: str) -> int:
-        """About how many bytes a record of a topic may have."""
+        """About how many bytes a record for this topic may have."""
         target = self._targets.get(topic) or self._reach(topic)
         return min(target.batch_bytes, target.record_bytes)
 
@@ -190,7 +192,7 @@ class Writer:
             try:
                 return max(len(data) for batches in self._encode(target, alone).values() for data in batches)
             except ValueError:
-                return 0  # and another reason tells why
+                return 0  # another check gives the reason
 
         good, bad, reasons = sift(rows, faults(topic, given, partitions, target, now_ms(), encoded_size))
         if reasons:
@@ -206,7 +208,7 @@ class Writer:
         self.buried += len(reasons)
 
     def _partitions(self, topic: str, rows: pa.Table, target: Limits) -> pa.ChunkedArray | pa.Array | None:
-        """By column or by the user's own function; None where keys decide."""
+        """From the column or the user's function; None where keys decide."""
         who = "column partition" if "partition" in self._used else str(self._options.partitioner)
         chosen = rows.column("partition") if "partition" in self._used else None
         if self._partitioner is not None and (chosen is None or chosen.null_count):
@@ -222,7 +224,7 @@ class Writer:
         ):
             wrong = span["min"] if span["min"] < 0 else span["max"]
             raise Failed(
-                f"{who} says {wrong}, but topic {topic} has partitions 0 to {target.partitions - 1}: give one of "
+                f"{who} gives {wrong}, but topic {topic} has partitions 0 to {target.partitions - 1}: give one of "
                 "those, or null for the partition of the key"
             )
         return chosen
@@ -283,12 +285,13 @@ class Writer:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return str(error)
         return (
-            f"topic {topic} does not exist, and the cluster does not create topics by itself: create it, as by "
+            f"topic {topic} does not exist, and the cluster does not create topics by itself: create it, such as by "
             f"`ottla topics create {topic}`"
         )
 
     def _ask_for(self, topic: str) -> None:
-        """Ask as a Kafka producer does: a cluster with auto.create.topics.enable makes the topic now."""
+        """Request metadata as a Kafka producer does: a cluster with auto.create.topics.enable then creates the
+        topic."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
 
         def attempt() -> None:
@@ -299,7 +302,7 @@ class Writer:
         self._cluster.retrying(attempt, what=f"topic {topic}")
 
     def _configs(self, topic: str) -> dict[str, str]:
-        """The topic's options, if we may know."""
+        """The topic's configs, if this user may see them."""
         try:
             return self._cluster.configs(topic)
         except Refused:
@@ -307,7 +310,7 @@ class Writer:
 
 
 def gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Neighbours together until there is enough to encode."""
+    """Gather neighbouring batches until there is enough to encode."""
     some: list[pa.RecordBatch] = []
     size = 0
     for one in batches:
@@ -321,7 +324,7 @@ def gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def milliseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """As numbers, as they are written."""
+    """As integers, as they are written."""
     if pa.types.is_timestamp(times.type):
         times = times.cast(pa.timestamp("ms", times.type.tz), safe=False)
     return times.cast(pa.int64())
@@ -337,10 +340,10 @@ def partitioner(name: str) -> Callable[[pa.RecordBatch, int], object]:
         found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise Failed(
-            f"ottla.partitioner {name} cannot be found ({error}): write module:function, and bring the module to the "
+            f"ottla.partitioner {name} cannot be found ({error}): write module:function, and send the module to the "
             "executors with --py-files"
         ) from None
     if not callable(found):
-        raise Failed(f"ottla.partitioner {name} is no function: it must take a pyarrow.RecordBatch and a number")
+        raise Failed(f"ottla.partitioner {name} is not a function: it must take a pyarrow.RecordBatch and a number")
     chosen: Callable[[pa.RecordBatch, int], object] = found
     return chosen

@@ -1,1 +1,1 @@
-"""Topics as tables and streams: the reading half of the data source. `data_source` is where PySpark comes in."""
+"""The reading half of the data source: topics as tables and streams. PySpark's entry point is `data_source`."""

@@ -1,12 +1,12 @@
-"""How far the next micro-batch goes: from where the query stands and what the cluster has, to where it stands next.
+"""Decides where the next micro-batch ends, from the query's position and the offsets of the cluster.
 
     start ──── resume ────► begins ──── reach ────► ends ──── share ────► next position
-    (checkpoint)  what is gone, new      the target of AvailableNow,     maxOffsetsPerTrigger
-                  or made anew           or all there is
+    (checkpoint)  gone, new or           the target of AvailableNow,     maxOffsetsPerTrigger
+                  recreated              or the log end
 
-The law: batches follow each other without a gap or an overlap in every partition. A batch begins where the one before
-it ended; where it cannot, since those records are gone, there is a `Loss` to tell, and the beginning is written into
-the position (`begun`), so that a repetition of the batch reads the same. Pure.
+The rule: in every partition, batches follow each other without a gap or an overlap. A batch begins where the one before
+it ended. If those records are gone, it begins later: a `Loss` is reported, and the beginning is stored in the position
+(`begun`), so that a repeated batch reads the same records. Pure.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the cluster said about the partitions that the options name, all of them in each table."""
+    """What the cluster reported about the selected partitions. Each mapping has all of them."""
 
     cluster: str | None
     ids: Mapping[str, UUID | None]
     earliest: Offsets
-    latest: Offsets  # as far as may be read: the end, or the last stable offset for read_committed
-    high: Offsets  # the end
+    latest: Offsets  # how far reads may go: the log end, or the last stable offset for read_committed
+    high: Offsets  # the log end
 
 
 class Loss(NamedTuple):
-    """Records that a query should have read and cannot; `instead` says where it would go on."""
+    """Records that the query should have read and cannot. `instead` says where it would continue."""
 
     what: str
     instead: str
 
     def warning(self) -> str:
-        return f"{self.what}; the query goes on {self.instead}"
+        return f"{self.what}; the query continues {self.instead}"
 
 
 def failure(losses: Iterable[Loss]) -> Failed:
@@ -52,7 +52,7 @@ def failure(losses: Iterable[Loss]) -> Failed:
     first, *others = losses
     more = f" (and {len(others)} more such losses)" if others else ""
     return Failed(
-        f"{first.what}{more}: set failOnDataLoss to false to go on {first.instead}, or start with a new "
+        f"{first.what}{more}: set failOnDataLoss to false to continue {first.instead}, or start with a new "
         "checkpointLocation"
     )
 
@@ -65,8 +65,8 @@ def advance(
     target: Position | None = None,
     limit: int | None = None,
 ) -> tuple[Position, list[Loss]]:
-    """The end of the batch that begins at `start`. With a target, nothing that came later; with a limit, about so many
-    offsets. A position in the same place means that there is nothing to read."""
+    """The end of the batch that begins at `start`: not after `target`, and about `limit` offsets, where these are
+    given. If the result is the same place as `start`, there is nothing to read."""
     begins, losses = resume(start, seen, wanted)
     ends = share(begins, reach(begins, seen, target), limit)
     begun = {
@@ -81,7 +81,7 @@ def advance(
 def resume(
     start: Position, seen: Seen, wanted: Callable[[TopicPartition], bool]
 ) -> tuple[dict[TopicPartition, int], list[Loss]]:
-    """Where each partition goes on, and what could not be read before that."""
+    """Where each partition continues, and which records before that cannot be read."""
     losses = _find_recreated(start, seen)
     known = {where.topic for where in start.offsets}
     begins = {}
@@ -104,7 +104,7 @@ def resume(
 
 
 def _anew(start: Position, seen: Seen, topic: str) -> bool:
-    """Is this another topic than the one of that name in the checkpoint?"""
+    """Is this a different topic from the one of that name in the checkpoint?"""
     before, now = start.ids.get(topic), seen.ids.get(topic)
     return bool(before and now and before != now) or _elsewhere(start, seen)
 
@@ -115,12 +115,14 @@ def _elsewhere(start: Position, seen: Seen) -> bool:
 
 def _find_recreated(start: Position, seen: Seen) -> list[Loss]:
     if _elsewhere(start, seen):
-        what = f"the checkpoint belongs to cluster {start.cluster}, and kafka.bootstrap.servers leads to {seen.cluster}"
-        return [Loss(what, "at the start of the topics there")]
+        what = (
+            f"the checkpoint belongs to cluster {start.cluster}, but kafka.bootstrap.servers to cluster {seen.cluster}"
+        )
+        return [Loss(what, "at the start of its topics")]
     return [
         Loss(
-            f"topic {topic} was deleted and made anew since the last batch (its id was {start.ids[topic]} and is "
-            f"{seen.ids[topic]}), so that what nobody had read of the old one is gone",
+            f"topic {topic} was deleted and recreated since the last batch (its id was {start.ids[topic]} and is "
+            f"{seen.ids[topic]}), so the unread records of the old one are gone",
             "at the start of the new one",
         )
         for topic in sorted(start.ids)
@@ -153,7 +155,7 @@ def _find_vanished(start: Position, seen: Seen, wanted: Callable[[TopicPartition
     missing = [where for where in sorted(start.offsets) if where not in seen.earliest and wanted(where)]
     for topic in dict.fromkeys(where.topic for where in missing):
         if topic not in seen.ids:
-            losses.append(Loss(f"topic {topic} is gone, and what nobody had read of it", "without it"))
+            losses.append(Loss(f"topic {topic} is gone, with its unread records", "without it"))
         elif not _anew(start, seen, topic):
             numbers = ", ".join(str(where.partition) for where in missing if where.topic == topic)
             losses.append(Loss(f"partition {numbers} of topic {topic} is gone", "without it"))
@@ -161,7 +163,8 @@ def _find_vanished(start: Position, seen: Seen, wanted: Callable[[TopicPartition
 
 
 def reach(begins: Offsets, seen: Seen, target: Position | None) -> dict[TopicPartition, int]:
-    """How far each partition may be read; never back. What a target does not have came after it."""
+    """Where each partition's batch may end, never before it begins. A partition that is not in the target was created
+    after it."""
     ends = {}
     for where, begin in begins.items():
         end = seen.latest[where]
@@ -173,8 +176,8 @@ def reach(begins: Offsets, seen: Seen, target: Position | None) -> dict[TopicPar
 
 
 def share(begins: Offsets, ends: Offsets, limit: int | None) -> dict[TopicPartition, int]:
-    """Ends such that about `limit` offsets are read: each partition gets its share of it by what it has, and at least
-    one, so that a small partition is not starved by large ones."""
+    """Ends such that about `limit` offsets are read. Each partition gets a share in proportion to what it has pending,
+    and at least one offset, so that large partitions do not starve small ones."""
     sizes = {where: end - begins[where] for where, end in ends.items()}
     total = sum(sizes.values())
     if limit is None or total <= limit:
@@ -183,12 +186,12 @@ def share(begins: Offsets, ends: Offsets, limit: int | None) -> dict[TopicPartit
 
 
 def pending(start: Position, end: Position) -> int:
-    """Offsets in the batch between the two."""
+    """Number of offsets in the batch between the two."""
     return sum(stop - begin for begin, stop in ranges(start, end).values())
 
 
 def ranges(start: Position, end: Position) -> dict[TopicPartition, tuple[int, int]]:
-    """Begin and end of each partition in a batch; a partition of which nothing says where it began is left out."""
+    """Begin and end of each partition in a batch, except partitions whose beginning neither position has."""
     spans = {}
     for where, stop in end.offsets.items():
         begin = end.begun.get(where, start.offsets.get(where))
@@ -198,5 +201,6 @@ def ranges(start: Position, end: Position) -> dict[TopicPartition, tuple[int, in
 
 
 def early(size: int, least: int | None, waited_ms: float | None, delay_ms: int) -> bool:
-    """Should a batch of this size wait for more? Not the first (nothing was waited for), nor for ever."""
+    """Should a batch of this size wait for more? Never the first (`waited_ms` is None), and never longer than
+    `delay_ms`."""
     return least is not None and size < least and waited_ms is not None and waited_ms < delay_ms

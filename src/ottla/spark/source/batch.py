@@ -1,4 +1,5 @@
-"""`spark.read.format("ottla")`: a range of each partition, fixed once, when Spark plans the query."""
+"""`spark.read.format("ottla")`: reads a range of each partition. The ranges are fixed once, when Spark plans the
+query."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.spark")
 
-SPLIT_BYTES: Final = 128 << 20  # of a task, unless options say otherwise; each task costs some 50 ms by itself
+SPLIT_BYTES: Final = 128 << 20  # per task, unless options say otherwise; each task has an overhead of about 50 ms
 
 
 class OttlaReader(DataSourceReader):
@@ -55,13 +56,13 @@ class OttlaReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from ottla.spark.source import reading
 
-        if not isinstance(partition, Split):  # Spark's stand-in where there is nothing to read
+        if not isinstance(partition, Split):  # Spark's placeholder if there is nothing to read
             return iter(())
         return reading.batches(partition, self._options)
 
 
 class PushingReader(OttlaReader):
-    """The same, for sessions that hand filters over: they say what need not be read (filters.py)."""
+    """The same, for sessions with filter pushdown: filters narrow what is read (filters.py)."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._bounds = bounds(filters)
@@ -69,14 +70,14 @@ class PushingReader(OttlaReader):
 
 
 def _at_time(cluster: Cluster, at: dict[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-    """Whatever may be read: a record that is not committed yet makes the range longer, not shorter."""
+    """Looked up among all records: an uncommitted record makes the range longer, not shorter."""
     return {where: found and found[0] for where, found in offsets.at_time(cluster, at).items()}
 
 
 def ranges(cluster: Cluster, options: SourceOptions) -> list[Range]:
-    """What a batch reads: from the start to the end that the options name, as far as the cluster has it."""
+    """The ranges of a batch, from the start to the end that the options name, as far as the cluster has them."""
     partitions, ids = positions.select_partitions(cluster, options)
-    first = offsets.earliest(cluster, partitions)  # asked before the starts, and the last after the stops: both move
+    first = offsets.earliest(cluster, partitions)  # looked up before the starts, `last` after the stops: both move
     starts = positions.starts(cluster, options, partitions)
     stops = positions.stops(cluster, options, partitions)
     last = offsets.latest(cluster, partitions, committed=options.committed)
@@ -86,8 +87,7 @@ def ranges(cluster: Cluster, options: SourceOptions) -> list[Range]:
         what = f"{where.topic} partition {where.partition}"
         if start > stop:
             raise Failed(
-                f"{what} would start at offset {start} and end before that, at {stop}: "
-                "set a start that is not behind the end"
+                f"{what} would start at offset {start} and end before that, at {stop}: set a start at or before the end"
             )
         if start < first[where] and start < stop:
             _report_loss(f"{what} should be read from offset {start}, but begins at {first[where]}", options)

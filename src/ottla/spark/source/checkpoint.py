@@ -1,18 +1,18 @@
-"""Where a streaming query stands, and the JSON of it that Spark writes into the query's checkpoint.
+"""The position of a streaming query, and the JSON form of it that Spark writes into the query's checkpoint.
 
     {"version": 1, "cluster": "q1Sh-9ZMSZ6dxvYL9JHwSA", "token": "5f1c0f4a9d1e",
      "topics": {"visits": {"id": "0f…", "partitions": {"0": 1200, "1": 1187}, "begun": {"1": 0}}}}
 
-partitions  the next offset to read of each.
-begun       where the batch that ends here began, for partitions where that is not simply where the batch before it had
-            ended: a partition seen for the first time, or one whose records are gone up to there. So the records of a
-            batch depend on what stands in the checkpoint and nothing else, and a batch that is repeated after a crash
-            gives the same ones: also the first, although `startingOffsets=latest` would mean something else by then.
-id          of the topic: one that was deleted and made anew has another, and its offsets mean other records.
-token       chance, made once for each checkpoint: by it the tasks of a query and its planner find each other.
+partitions  the next offset to read of each partition.
+begun       where the batch that ends here began, if that is not where the batch before it ended: for a partition seen
+            for the first time, or one whose records are gone up to there. So the records of a batch depend on the
+            checkpoint alone, and a batch that is repeated after a crash reads the same ones. That includes the first
+            batch, although `startingOffsets=latest` would by then resolve to another offset.
+id          the topic's id. A recreated topic has another one, and its offsets mean other records.
+token       a random string, made once for each checkpoint. The query's tasks and its planner find each other by it.
 
-Spark compares offsets as text, so the same position must give the same text. A checkpoint of Spark's own Kafka source,
-`{"visits": {"0": 1200}}`, is understood too: a query moves here with its checkpoint. Pure.
+Spark compares offsets as text, so equal positions must give equal text. The checkpoint format of Spark's own Kafka
+source, `{"visits": {"0": 1200}}`, can be read too, so a query can move here with its checkpoint. Pure.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FIX: Final = "restore the checkpoint folder from a copy, or start with a new che
 
 @dataclass(frozen=True)
 class Position:
-    """The next offset of each partition, and what makes sure that it means the same records later."""
+    """The next offset of each partition, and the ids that tie the offsets to the same records later."""
 
     offsets: Mapping[TopicPartition, int]
     begun: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Position:
     token: str = ""
 
     def same_place(self, other: Position) -> bool:
-        """Whether there is nothing to read or to note between the two."""
+        """Whether there is nothing to read and nothing to store between the two."""
         return (self.offsets, self.ids, self.cluster) == (other.offsets, other.ids, other.cluster)
 
     def dump(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]
 
 
 def load(given: Any) -> Position:
-    """The position that was dumped; Failed, in one sentence, for anything else."""
+    """The position that `dump` wrote. Raises Failed, in one sentence, for anything else."""
     if not isinstance(given, dict):
         raise _unreadable(f"it is {_abbreviate(given)}, not an object")
     if not isinstance(given.get("version", {}), dict):

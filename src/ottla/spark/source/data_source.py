@@ -1,11 +1,11 @@
-"""The data source "ottla" as PySpark sees it: a name, the columns, and who reads and writes.
+"""The data source "ottla" as PySpark sees it: its name, its columns, its readers and writers.
 
     spark.read.format("ottla").option("kafka.bootstrap.servers", "localhost:9092").option("subscribe", "visits").load()
 
 The names and types of the columns are those of Spark's own Kafka source. PySpark makes one of these objects for each
-`load` or `save`, pickles it, and asks for a reader or writer in other Python processes; so it holds the options as they
-were given and imports what serves them late. Options are checked here, so that a wrong one fails at `load()`, not when
-the first job runs; what depends on batch or stream is checked by the reader.
+`load` or `save`, pickles it, and asks it for a reader or writer in other Python processes. So it holds the options as
+given, and imports readers and writers only when they are needed. Options are checked here, so that a wrong one fails at
+`load()`, not when the first job runs. What depends on batch or stream is checked by the reader.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     )
 
 NAME: Final = "ottla"
-SPARK_LEAST: Final = (4, 2)  # the first whose sources in Python can limit a micro-batch
+SPARK_LEAST: Final = (4, 2)  # the first version whose Python sources can limit a micro-batch
 COLUMNS: Final = StructType(
     [
         StructField("key", BinaryType()),
@@ -59,7 +59,7 @@ HEADERS: Final = StructField(
 
 
 def columns(*, headers: bool) -> StructType:
-    """What a read gives; with `includeHeaders` one column more."""
+    """The columns of a read; `includeHeaders` adds one."""
     return StructType([*COLUMNS.fields, HEADERS]) if headers else COLUMNS
 
 
@@ -101,7 +101,7 @@ class OttlaDataSource(DataSource):
 
 
 def require_spark() -> None:
-    """Refuse in a sentence what would fail deep inside: pip keeps the version, but a cluster may bring its own."""
+    """Fail early with a clear message. pip enforces the version, but a cluster may bring its own PySpark."""
     major, minor = re.findall(r"\d+", pyspark.__version__)[:2]
     if (int(major), int(minor)) < SPARK_LEAST:
         raise Failed(f"PySpark {pyspark.__version__} is too old: Ottla's source and sink need 4.2 or newer")
@@ -111,6 +111,6 @@ def check_schema(schema: StructType, options: SourceOptions) -> StructType:
     own = columns(headers=options.include_headers)
     if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in own]:
         raise Failed(
-            "the columns of a topic are fixed: leave .schema(...) away, and cast or parse key and value after the read"
+            "the columns of a topic are fixed: omit .schema(...), and cast or parse key and value after the read"
         )
     return own

@@ -1,11 +1,12 @@
-"""What the filters of a query say about the offsets to read. Pure, except `is_pushdown`, which looks at its process.
+"""Narrows the offsets to read by the filters of a query. Pure, except `is_pushdown`, which inspects its process.
 
     WHERE partition IN (0, 3) AND offset >= 1000 AND timestamp > '2026-01-31'
 
-Spark hands over the parts of a condition that are joined by AND, column against literal. They narrow the ranges that a
-batch reads, and are all given back to Spark, which applies them to the rows: a bound that is too wide costs time only.
-Of times only the lower bound counts. Brokers answer with the first offset that is as late, so that all before it is
-earlier; but a late record may be followed by an early one, and so nothing is known of what lies behind.
+Spark hands over the parts of a condition that are joined by AND and compare a column with a literal. They narrow the
+ranges that a batch reads. All of them are also returned to Spark, which applies them to the rows: a bound that is too
+wide only costs time. Of timestamps only the lower bound is used. A broker answers with the first offset whose timestamp
+is late enough, so everything before it is earlier. But a late record may be followed by an early one, so an upper bound
+excludes nothing.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 def is_pushdown() -> bool:
     """Is this the process in which Spark hands filters over?
 
-    Where they are switched off (spark.sql.python.filterPushdown.enabled), PySpark refuses every reader that would take
-    some; so there is one that does only where it is asked to."""
+    If pushdown is off (spark.sql.python.filterPushdown.enabled), PySpark refuses every reader that accepts filters. So
+    there are two readers, and this chooses."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return WORKER in sys.modules or getattr(main, "name", None) == WORKER
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Whole numbers low <= number <= high; None is no bound."""
+    """Integers low <= number <= high; None means unbounded."""
 
     low: int | None = None
     high: int | None = None
@@ -69,13 +70,13 @@ ALL: Final = Interval()
 
 @dataclass(frozen=True)
 class Bounds:
-    """What every wanted record fulfils."""
+    """Bounds that every wanted record satisfies."""
 
     topics: frozenset[str] | None = None
     partitions: Interval = ALL
     offsets: Interval = ALL
     times: Interval = ALL  # milliseconds; only `low` is used
-    listed: frozenset[int] | None = None  # partitions by name
+    listed: frozenset[int] | None = None  # explicitly listed partitions
 
     def wants(self, where: TopicPartition) -> bool:
         return (
@@ -85,7 +86,7 @@ class Bounds:
         )
 
     def narrow(self, one: Range, since: int | None) -> Range:
-        """What is left of a range; `since`: nothing before this offset is as late as asked for."""
+        """The rest of a range. No record before offset `since` is as late as the filters require."""
         start, stop = one.start, one.stop
         if not self.wants(one.where):
             return one._replace(stop=start)
@@ -96,7 +97,7 @@ class Bounds:
 
 
 def bounds(filters: Iterable[Filter]) -> Bounds:
-    """Those that these filters set together; one that is not understood sets none."""
+    """The bounds that these filters set together. Filters that are not understood set none."""
     made = Bounds()
     for one in filters:
         values = _values(one)
@@ -123,9 +124,9 @@ def bounds(filters: Iterable[Filter]) -> Bounds:
 
 
 def _values(one: Filter) -> tuple[Any, ...]:
-    """The literals of a filter of a kind that sets bounds."""
+    """The literals of a filter, if its kind sets bounds."""
     if isinstance(one, In):
-        return tuple(value for value in one.value if value is not None)  # null is equal to nothing
+        return tuple(value for value in one.value if value is not None)  # null equals nothing
     if isinstance(one, EqualTo | EqualNullSafe | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
         return (one.value,) if one.value is not None else ()
     return ()
@@ -151,7 +152,7 @@ def _within(interval: Interval, one: Filter, values: list[int]) -> Interval:
 
 
 def _since(interval: Interval, one: Filter, values: tuple[datetime, ...]) -> Interval:
-    """In milliseconds, rounded so that no record is left out: those of Kafka have no finer times."""
+    """In milliseconds, as in Kafka, rounded so that no record is left out."""
     if isinstance(one, LessThan | LessThanOrEqual):
         return interval
     past = min(values) - EPOCH
@@ -166,10 +167,11 @@ def narrow(
     bounds: Bounds,
     at_time: Callable[[dict[TopicPartition, int]], dict[TopicPartition, int | None]],
 ) -> list[Range]:
-    """The ranges as far as they are needed. `at_time`: the first offset as late as that, or None if there is none."""
+    """The needed parts of the ranges. `at_time` finds the first offset with a timestamp at or after the given one, or
+    None."""
     left = [bounds.narrow(one, None) for one in ranges]
     since = bounds.times.low
-    if since is None or since <= 0:  # no time is earlier, and brokers take such numbers for words
+    if since is None or since <= 0:  # no record is earlier, and brokers give negative numbers special meanings
         return left
     asked = {one.where: since for one in left if one.start < one.stop}
     found = at_time(asked)

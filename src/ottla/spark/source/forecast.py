@@ -1,14 +1,14 @@
-"""When retention will take records that a query has not read: in how many seconds, at the earliest.
+"""Predicts when retention will delete records that a query has not read: in how many seconds, at the earliest.
 
-A record goes with its segment, when the segment's last record is older than `retention.ms`, or when the log without the
-segment would still have `retention.bytes`. A client sees no segments, so it can tell the earliest moment only. There
-are three ways to it, from samples of one partition over the last minutes; the soonest one counts:
+A record is deleted with its segment, when the segment's last record is older than `retention.ms`, or when the log
+without the segment still has `retention.bytes`. A client does not see segments, so it can only compute the earliest
+moment. There are three estimates, from samples of one partition over the last minutes. The soonest one counts:
 
-    age     the record at the query's position has so long to live; less if that record is an older one every time
-    size    so many bytes may still be written before there are `retention.bytes` after the position
-    span    retention has been at work: the log keeps so many offsets and no more, whatever the reason
+    age     how long the record at the query's position may still live; less if that record gets older every time
+    size    how long until `retention.bytes` have been written after the position
+    span    retention is already deleting: the log keeps about this many offsets, whatever the reason
 
-A query that is not falling further behind will not be overtaken, and one that has read everything cannot be. Pure.
+A query whose lag does not grow will not be overtaken, and one that has read everything cannot be. Pure.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-WINDOW_S: Final = 600.0  # samples older than that say nothing about how fast things move now
-SPAN_S_MIN: Final = 2.0  # between the first and the last sample, before anything is said
-PART: Final = 4  # a warning comes when less than one part in so many of retention.ms is left, if that is sooner
+WINDOW_S: Final = 600.0  # older samples do not show how fast things move now
+SPAN_S_MIN: Final = 2.0  # between the first and the last sample, before there is an estimate
+PART: Final = 4  # warn when less than this fraction (1/4) of retention.ms is left, if that is sooner
 
 
 class Retention(NamedTuple):
-    """How long records are kept, and how many bytes of them in a partition; None: for ever, all."""
+    """How long records are kept, and how many bytes of a partition; None means no limit."""
 
     ms: int | None
     bytes: int | None
 
 
 class PartitionSample(NamedTuple):
-    """What was seen of a partition at one moment. Time and size of the record at the position are not always known."""
+    """What was seen of a partition at one moment. Time and size of the record at the position may be unknown."""
 
     at_s: float
     position: int
@@ -46,7 +46,7 @@ class PartitionSample(NamedTuple):
 
 
 def retention(configs: Mapping[str, str]) -> Retention:
-    """From the options of a topic; a topic that is only compacted keeps the last record of each key for ever."""
+    """From the configs of a topic. A topic that is only compacted keeps the last record of each key for ever."""
     if "delete" not in configs.get("cleanup.policy", "delete"):
         return Retention(None, None)
     return Retention(_limit(configs.get("retention.ms")), _limit(configs.get("retention.bytes")))
@@ -57,7 +57,7 @@ def _limit(text: str | None) -> int | None:
 
 
 def recent(samples: Sequence[PartitionSample]) -> list[PartitionSample]:
-    """Those that count: of the last minutes, and since the query was last at the end."""
+    """The relevant samples: of the last minutes, and since the query last caught up."""
     kept: list[PartitionSample] = []
     for sample in reversed(samples):
         if sample.lag <= 0 or sample.at_s < samples[-1].at_s - WINDOW_S:
@@ -109,7 +109,7 @@ def _falling(samples: Sequence[PartitionSample]) -> float:
 
 
 def alarming(left_s: float | None, kept: Retention, warning_ms: int) -> bool:
-    """Is it time to warn? A fixed hour would always warn where records live for minutes."""
+    """Is it time to warn? A fixed limit of an hour would always warn for topics with a retention of minutes."""
     if left_s is None:
         return False
     return left_s * 1000 < (warning_ms if kept.ms is None else min(warning_ms, kept.ms / PART))

@@ -1,8 +1,8 @@
-"""What the cluster has of the topics of a query, asked as often as Spark asks and not much more.
+"""Keeps track of the topics of a query in the cluster, with few requests.
 
-Spark asks an idle query a hundred times a second whether there is something new. The ends of the known partitions
-answer that with one request; the rest (new partitions and topics, topics made anew, logs that start later) is looked at
-once in `LOOK_S`, and always before a batch is made.
+Spark asks an idle query a hundred times a second whether there is anything new. One request for the ends of the known
+partitions answers that. The rest (new partitions and topics, recreated topics, log starts that moved) is checked once
+every `LOOK_S`, and always before a batch is made.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Lookout:
         self._pattern = re.compile(options.subscribe_pattern) if options.subscribe_pattern is not None else None
         self._cluster: Cluster | None = None
         self._looked_at: float | None = None
-        self.latest: dict[TopicPartition, int] = {}  # as last heard
+        self.latest: dict[TopicPartition, int] = {}  # as last reported
 
     @property
     def cluster(self) -> Cluster:
@@ -42,7 +42,7 @@ class Lookout:
         return self._cluster
 
     def wants(self, where: TopicPartition) -> bool:
-        """Do the options ask for this partition?"""
+        """Do the options select this partition?"""
         if self._pattern is not None:
             return self._pattern.search(where.topic) is not None
         if self._options.subscribe is not None:
@@ -50,17 +50,19 @@ class Lookout:
         return where in (self._options.assign or ())
 
     def idle(self, at: Mapping[TopicPartition, int]) -> bool:
-        """Surely nothing to do: nothing new after these offsets, and all else was looked at a moment ago."""
+        """Is there certainly nothing to do? True if nothing is new after these offsets and a full look was done
+        recently."""
         if self._looked_at is None or time.monotonic() > self._looked_at + LOOK_S:
             return False
         try:
             self.latest = offsets.latest(self.cluster, at, committed=self._options.committed)
-        except Refused:  # a topic that is gone: what that means is not decided here
+        except Refused:  # a topic is gone: the full look decides what that means
             return False
         return all(end <= at[where] for where, end in self.latest.items())
 
     def look(self) -> Seen:
-        """All that there is now. Offsets and ids belong together: if a topic was made anew in between, ask again."""
+        """The current state of all selected partitions. Offsets and ids must match, so if a topic was recreated in
+        between, this asks again."""
         cluster = self.cluster
 
         def attempt() -> Seen:
@@ -80,7 +82,7 @@ class Lookout:
         return seen
 
     def _find(self, cluster: Cluster) -> tuple[dict[str, UUID | None], list[TopicPartition]]:
-        """The topics and partitions that the options name and that exist."""
+        """The existing topics and partitions that the options select."""
         if self._pattern is not None:
             found = {name: topic for name, topic in cluster.topics().items() if not topic.internal}
         else:

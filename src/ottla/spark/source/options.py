@@ -1,10 +1,10 @@
-"""Every option of the source, one row each: name, default, what it does; checks and docs read the row. Those
-of the sink are in `sink.options`, in the same way.
+"""Every option of the source, one row each: name, default, what it does. The checks and the docs read these rows. The
+options of the sink are in `sink.options`, in the same form.
 
-The names are those of Spark's own Kafka source and sink, so that a job moves here by changing the format; names that
-begin with `ottla.` are ours. Spark hands names over in lower case. An option is never ignored in silence: it has a row;
-or it is one of Kafka's consumer that cannot matter here (`WITHOUT_EFFECT`); or it is refused, by a sentence that says
-what to write instead. The table in docs/spark.md is made by `table` and a test holds it to this file.
+The names are those of Spark's own Kafka source and sink, so that a job moves here by changing the format. Names that
+begin with `ottla.` are Ottla's own. Spark passes names in lower case. No option is silently ignored: it has a row, or
+it is a Kafka consumer option that has no effect here (`WITHOUT_EFFECT`), or it is refused with a message that says what
+to set instead. The table in docs/spark.md is made by `table`, and a test compares them.
 """
 
 # ruff: noqa: RUF009 (a call that makes a field, once for the class)
@@ -54,11 +54,12 @@ class Row(NamedTuple):
     name: str
     text: str
     parse: Callable[[str], Any]
-    default: str  # as the docs say it
+    default: str  # as shown in the docs
 
 
 def option(name: str, parse: Callable[[str], Any], text: str, default: Any = None, shown: str | None = None) -> Any:
-    """A field of a table of options; `shown` is for a default that its value does not tell."""
+    """A field with an option's row. `shown` is the default as the docs show it, if its value does not explain
+    itself."""
     said = shown if shown is not None else "" if default is None else _text(default)
     return field(default=default, metadata={"row": Row(name, text, parse, said)})
 
@@ -70,28 +71,32 @@ def _text(value: object) -> str:
 log = logging.getLogger("ottla.spark")
 
 SECURITY: Final = ("kafka.security.", "kafka.ssl.", "kafka.sasl.")
-# What a job may have set for both, and Spark's own source warns of.
+# Options that a job may have set for both batch and stream. Spark's own source warns about them too.
 STREAM_ONLY: Final = ("max_offsets_per_trigger", "min_offsets_per_trigger", "group", "group_id", "group_id_prefix")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What source and sink share: the way from the given words to a checked value, and the way to the cluster."""
+    """What source and sink share: parsing and checking options, and connecting to the cluster."""
 
-    REFUSED: ClassVar[Mapping[str, str]] = {}  # option of Kafka's client: the sentence why not, and what instead
+    REFUSED: ClassVar[Mapping[str, str]] = {}  # option of Kafka's client: why it is refused, and what to set instead
     WITHOUT_EFFECT: ClassVar[frozenset[str]] = frozenset()
 
     bootstrap: str = option(
-        "kafka.bootstrap.servers", string, "Where the cluster is: host:port, several with commas.", "", "(required)"
+        "kafka.bootstrap.servers",
+        string,
+        "Brokers to connect to first: host:port, separated by commas.",
+        "",
+        "(required)",
     )
-    client_id: str = option("kafka.client.id", string, "The name under which brokers log us.", "ottla-spark")
+    client_id: str = option("kafka.client.id", string, "The client id that brokers log.", "ottla-spark")
     request_timeout_ms: int = option(
         "kafka.request.timeout.ms",
         integer(1, INT_MAX),
-        "How long a broker may take to answer before it counts as away.",
+        "How long a broker may take to answer before it counts as unreachable.",
         30_000,
     )
-    security: Security = PLAIN  # of kafka.security.*, kafka.ssl.* and kafka.sasl.*, which the client reads
+    security: Security = PLAIN  # parsed from kafka.security.*, kafka.ssl.* and kafka.sasl.*
 
     @classmethod
     def rows(cls) -> dict[str, Row]:
@@ -100,7 +105,7 @@ class Options:
 
     @classmethod
     def load(cls, given: Mapping[str, str]) -> Self:
-        """The options that these words stand for; Failed, with the fix, for the first that is wrong."""
+        """Parse and check the options. Raises Failed, with the fix, for the first wrong one."""
         known = {row.name.lower(): (attribute, row) for attribute, row in cls.rows().items()}
         values: dict[str, Any] = {}
         secrets: dict[str, str] = {}
@@ -112,7 +117,7 @@ class Options:
             elif name.startswith(SECURITY):
                 secrets[name.removeprefix("kafka.")] = text
             elif name in cls.REFUSED:
-                raise Failed(f"option {name} is not taken: {cls.REFUSED[name]}")
+                raise Failed(f"option {name} is not supported: {cls.REFUSED[name]}")
             elif name not in cls.WITHOUT_EFFECT:
                 raise Failed(cls._unknown(name))
         if not values.get("bootstrap"):
@@ -126,14 +131,14 @@ class Options:
     def _unknown(cls, name: str) -> str:
         names = {row.name.lower(): row.name for row in cls.rows().values()}
         near = difflib.get_close_matches(name, [*names, *cls.WITHOUT_EFFECT], n=1)
-        instead = f"did you mean {names.get(near[0], near[0])}?" if near else "docs/spark.md lists those there are"
+        instead = f"did you mean {names.get(near[0], near[0])}?" if near else "docs/spark.md lists them all"
         return f"there is no option {name}: {instead}"
 
     def check(self) -> None:
-        """What one row cannot tell alone."""
+        """Checks that involve more than one option."""
 
     def cluster(self, *, patience_ms: int = 0) -> Cluster:
-        """The cluster that the options name; one that is away, now or later, is waited for that long."""
+        """The cluster that the options name. If it is unreachable, now or later, requests wait for it that long."""
         return Cluster(
             self.bootstrap,
             security=self.security,
@@ -154,7 +159,7 @@ def table(options: type[Options]) -> str:
     """The rows as a table in Markdown."""
     lines = ["| option | default | what it does |", "| --- | --- | --- |"]
     for row in options.rows().values():
-        plain = not row.default or row.default.startswith("(") or "`" in row.default  # said in words
+        plain = not row.default or row.default.startswith("(") or "`" in row.default  # not code
         default = row.default if plain else f"`{row.default}`"
         lines.append(f"| `{row.name}` | {default} | {row.text} |")
     return "\n".join(lines)
@@ -168,9 +173,9 @@ class SourceOptions(Options):
         "kafka.value.deserializer": "values come as binary; cast or parse the column value",
         "kafka.enable.auto.commit": "offsets are committed to ottla.group after each batch of a streaming query",
         "kafka.interceptor.classes": "there is no Java consumer here; transform the columns instead",
-        "topic": "that one is for writing; to read, set subscribe",
+        "topic": "it is for writing; to read, set subscribe",
     }
-    # Of Kafka's consumer; there is none here, or what they tune tunes itself.
+    # Kafka consumer options that do not apply: there is no such consumer here, or the value is tuned automatically.
     WITHOUT_EFFECT: ClassVar[frozenset[str]] = frozenset(
         f"kafka.{name}"
         for name in (
@@ -212,12 +217,13 @@ class SourceOptions(Options):
     )
 
     subscribe: tuple[str, ...] | None = option(
-        "subscribe", topics, "The topics to read, with commas. One of `subscribe`, `subscribePattern`, `assign`.",
+        "subscribe", topics,
+        "The topics to read, separated by commas. Set one of `subscribe`, `subscribePattern`, `assign`.",
         None, "(one of three)",
     )  # fmt: skip
     subscribe_pattern: str | None = option(
         "subscribePattern", pattern,
-        "Read every topic in whose name this regular expression is found, as Spark does it; `^` and `$` for all of it.",
+        "Read every topic whose name contains a match of this regular expression; `^` and `$` anchor it.",
         None, "(one of three)",
     )  # fmt: skip
     assign: tuple[TopicPartition, ...] | None = option(
@@ -226,23 +232,23 @@ class SourceOptions(Options):
     starting_offsets: Bound | None = option(
         "startingOffsets", offsets,
         'Where to start: `earliest`, `latest`, or `{"visits":{"0":23,"1":-2}}` (-2: earliest, -1: latest) for every '
-        "partition. A streaming query that has a checkpoint goes on there.",
+        "partition. A streaming query with a checkpoint continues from that instead.",
         None, "`earliest` (batch), `latest` (stream)",
     )  # fmt: skip
     starting_timestamp: Time | None = option(
         "startingTimestamp",
         moment,
-        "Start at the first record with this timestamp (ms) or a later one. Wins over the other two.",
+        "Start at the first record with this timestamp (ms) or a later one. Overrides the other two.",
     )
     starting_offsets_by_timestamp: Times | None = option(
-        "startingOffsetsByTimestamp", times, "The same for each partition. Wins over `startingOffsets`."
+        "startingOffsetsByTimestamp", times, "The same for each partition. Overrides `startingOffsets`."
     )
     starting_strategy: str = option(
         "startingOffsetsByTimestampStrategy", choice("error", "latest"),
-        "When no record is as late as that: `error`, or start at the `latest` offset.", "error",
+        "If there is no such record: fail (`error`), or start at the `latest` offset.", "error",
     )  # fmt: skip
     ending_offsets: Bound | None = option(
-        "endingOffsets", offsets, "Batch only: where to end, before this offset.", None, "`latest`"
+        "endingOffsets", offsets, "Batch only: where to end (exclusive).", None, "`latest`"
     )
     ending_timestamp: Time | None = option(
         "endingTimestamp", moment, "Batch only: end before the first record with this timestamp or a later one."
@@ -252,73 +258,75 @@ class SourceOptions(Options):
     )
     fail_on_data_loss: bool = option(
         "failOnDataLoss", boolean,
-        "Whether to fail when records that should be read are gone; `false` warns in the log and reads what is there.",
+        "Whether to fail when records that should be read are gone; `false` logs a warning and reads what is left.",
         True,
     )  # fmt: skip
-    include_headers: bool = option("includeHeaders", boolean, "Whether there is a column `headers`.", False)
+    include_headers: bool = option("includeHeaders", boolean, "Whether to add a column `headers`.", False)
     min_partitions: int | None = option(
-        "minPartitions", integer(1, INT_MAX), "Cut the work into at least about so many tasks."
+        "minPartitions", integer(1, INT_MAX), "Split the work into at least about this many tasks."
     )
     max_records_per_partition: int | None = option(
-        "maxRecordsPerPartition", integer(1), "At most so many offsets in one task."
+        "maxRecordsPerPartition", integer(1), "At most this many offsets in one task."
     )
     split_bytes: int | None = option(
         "ottla.split.bytes", integer(1),
-        "About so many bytes of the log in one task. A stream is only cut if this or `minPartitions` says so: the "
-        "order of records holds within a task.",
-        None, "`134217728` (batch), no cut (stream)",
+        "About this many bytes of the log in one task. A stream is only split if this or `minPartitions` is set: "
+        "records keep their order only within a task.",
+        None, "`134217728` (batch), no split (stream)",
     )  # fmt: skip
     max_offsets_per_trigger: int | None = option(
         "maxOffsetsPerTrigger",
         integer(1),
-        "Stream only: at most so many offsets in a micro-batch, shared out by what each partition has.",
+        "Stream only: at most this many offsets in a micro-batch, divided in proportion to what each partition has.",
     )
     min_offsets_per_trigger: int | None = option(
         "minOffsetsPerTrigger",
         integer(1),
-        "Stream only: wait for so many offsets before a micro-batch, but not beyond `maxTriggerDelay`.",
+        "Stream only: wait for this many offsets before a micro-batch, but no longer than `maxTriggerDelay`.",
     )
     max_trigger_delay_ms: int = option(
         "maxTriggerDelay", duration_ms, "Stream only: see `minOffsetsPerTrigger`.", 900_000, "15m"
     )
     committed: bool = option(
         "kafka.isolation.level", isolation,
-        "`read_committed` leaves out what belongs to open and aborted transactions.", False, "read_uncommitted",
+        "`read_committed` skips records of open and aborted transactions.", False, "read_uncommitted",
     )  # fmt: skip
     group: str | None = option(
         "ottla.group", string,
-        "Stream only: the group to which each micro-batch commits its offsets, for monitors to see the lag. One that "
-        "others use is left alone, with a warning.",
+        "Stream only: the group to which each micro-batch commits its offsets, for monitors to see the lag. If "
+        "others use the group, it is left alone and a warning is logged.",
         None, "`ottla-spark-` and the query's name",
     )  # fmt: skip
-    group_id: str | None = option("kafka.group.id", string, "The same, by Kafka's name.")
+    group_id: str | None = option("kafka.group.id", string, "The same as `ottla.group`, by Kafka's name.")
     group_id_prefix: str | None = option(
         "groupIdPrefix",
         string,
-        "Stand this and a dash before the query's name in the name of its group, in place of `ottla-spark-`.",
+        "Name the group with this, a dash and the query's name, instead of `ottla-spark-` and the name.",
     )
     retention_warning_ms: int = option(
         "ottla.retention.warning", duration_ms,
-        "Stream only: warn, in the log and in the group's metadata, when retention may take records that were not read "
-        "within this time; or within a quarter of the topic's `retention.ms`, if that is less.", 3_600_000, "1h",
+        "Stream only: warn, in the log and in the group's metadata, when retention may delete unread records within "
+        "this time, or within a quarter of the topic's `retention.ms` if that is less.", 3_600_000, "1h",
     )  # fmt: skip
     fetch_bytes: int = option(
-        "kafka.max.partition.fetch.bytes", integer(1, 64 << 20), "How much one fetch asks for.", 2 << 20
+        "kafka.max.partition.fetch.bytes", integer(1, 64 << 20), "How many bytes one fetch asks for.", 2 << 20
     )
     fetch_wait_ms: int = option(
-        "kafka.fetch.max.wait.ms", integer(0, INT_MAX), "How long a broker may wait for data that is on its way.", 500
+        "kafka.fetch.max.wait.ms", integer(0, INT_MAX), "How long a broker may wait for data before it answers.", 500
     )
     check_crcs: bool = option("kafka.check.crcs", boolean, "Whether the checksum of each batch is verified.", True)
     poll_timeout_ms: int = option(
         "kafkaConsumer.pollTimeoutMs", integer(1, INT_MAX),
-        "How long a task waits for a partition whose broker is away before it fails.", 120_000,
+        "How long a task waits for a partition whose broker is unreachable before it fails.", 120_000,
     )  # fmt: skip
     retries: int = option(
         "fetchOffset.numRetries", integer(0, INT_MAX),
-        "With `fetchOffset.retryIntervalMs`: the driver waits for a cluster that is away for the product of both; a "
+        "With `fetchOffset.retryIntervalMs`: the driver waits for an unreachable cluster for the product of both; a "
         "stream for `kafka.request.timeout.ms` if that is longer.", 3,
     )  # fmt: skip
-    retry_interval_ms: int = option("fetchOffset.retryIntervalMs", integer(0, INT_MAX), "See there.", 1_000)
+    retry_interval_ms: int = option(
+        "fetchOffset.retryIntervalMs", integer(0, INT_MAX), "See `fetchOffset.numRetries`.", 1_000
+    )
 
     @property
     def starting(self) -> Bound:
@@ -343,19 +351,19 @@ class SourceOptions(Options):
             if value is not None
         ]
         if not given:
-            raise Failed("nothing says what to read: set option subscribe to a topic, or subscribePattern or assign")
+            raise Failed("no topics are selected: set option subscribe to a topic, or subscribePattern or assign")
         if len(given) > 1:
             raise Failed(f"{' and '.join(given)} are both set: keep one of them")
         least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
         if least and most and least > most:
             raise Failed(
-                f"minOffsetsPerTrigger is {least} and maxOffsetsPerTrigger {most}: the first may not be higher"
+                f"minOffsetsPerTrigger is {least} and maxOffsetsPerTrigger {most}: the first must not be higher"
             )
         if self.group and self.group_id and self.group != self.group_id:
             raise Failed("ottla.group and kafka.group.id name different groups: keep one of them")
 
     def for_batch(self) -> Self:
-        """These options, if a batch can be read by them."""
+        """These options, checked for a batch."""
         if self.starting == LATEST:
             raise Failed("a batch that starts at latest would be empty: set startingOffsets to earliest or to offsets")
         if self.ending == EARLIEST:
@@ -392,11 +400,11 @@ class SourceOptions(Options):
             if 0 <= end.at[where] < first:
                 raise Failed(
                     f"{where.topic} partition {where.partition} would start at {first} and end before that, at "
-                    f"{end.at[where]}: set a start that is not behind the end"
+                    f"{end.at[where]}: set a start at or before the end"
                 )
 
     def for_stream(self) -> Self:
-        """These options, if a stream can be read by them; a stream starts at what comes next."""
+        """These options, checked for a stream. By default a stream starts at `latest`."""
         if self.ending != LATEST or self.ending_offsets is not None:
             raise Failed(
                 "a stream has no end: leave out endingOffsets, endingTimestamp and endingOffsetsByTimestamp, or use "

@@ -1,6 +1,6 @@
-"""What the text of an option stands for. Each reader raises ValueError with what should have been there.
+"""Parsers for the texts of options. Each raises ValueError with what was expected.
 
-The forms are those of Spark's own Kafka source: JSON by topic and partition, -1 and -2 for latest and earliest,
+The formats are those of Spark's own Kafka source: JSON by topic and partition, -1 and -2 for latest and earliest,
 durations with a unit, words in any case.
 """
 
@@ -15,7 +15,7 @@ from ottla.client.cluster import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LATEST_OFFSET: Final = -1  # what these two mean where an offset is expected
+LATEST_OFFSET: Final = -1  # special values where an offset is expected
 EARLIEST_OFFSET: Final = -2
 LONG_MAX: Final = 2**63 - 1
 INT_MAX: Final = 2**31 - 1
@@ -25,13 +25,13 @@ INT_MAX: Final = 2**31 - 1
 
 
 class Offsets(NamedTuple):
-    """An offset for each partition; LATEST_OFFSET and EARLIEST_OFFSET stand for themselves."""
+    """An offset for each partition, or LATEST_OFFSET or EARLIEST_OFFSET."""
 
     at: dict[TopicPartition, int]
 
 
 class Times(NamedTuple):
-    """Milliseconds for each partition: the first offset with such a timestamp or a later one."""
+    """For each partition, a time in milliseconds: the first offset with that timestamp or a later one."""
 
     at: dict[TopicPartition, int]
 
@@ -49,7 +49,7 @@ Bound = Literal["earliest", "latest"] | Offsets | Times | Time
 
 def string(text: str) -> str:
     if not text.strip():
-        raise ValueError("something that is not empty")
+        raise ValueError("a text that is not empty")
     return text.strip()
 
 
@@ -86,7 +86,7 @@ _UNITS_MS: Final = {"": 1, "us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 
 
 
 def duration_ms(text: str) -> int:
-    """As Spark writes a duration: 500ms, 10s, 15m, 1h; milliseconds without a unit."""
+    """A duration as Spark writes it: 500ms, 10s, 15m, 1h; without a unit, milliseconds."""
     found = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
     if not found or found[2] not in _UNITS_MS:
         raise ValueError("a number with a unit, such as 500ms, 10s, 15m or 1h")
@@ -96,7 +96,7 @@ def duration_ms(text: str) -> int:
 def topics(text: str) -> tuple[str, ...]:
     named = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not named:
-        raise ValueError("one topic or several with commas between them")
+        raise ValueError("one topic, or several separated by commas")
     return named
 
 
@@ -104,7 +104,7 @@ def pattern(text: str) -> str:
     try:
         re.compile(string(text))
     except re.error as error:
-        raise ValueError(f"a regular expression that Python's re module takes ({error})") from None
+        raise ValueError(f"a regular expression that Python's re module accepts ({error})") from None
     return text.strip()
 
 
@@ -133,7 +133,7 @@ def _numbers(text: str, expected: str) -> dict[TopicPartition, int]:
 
 
 def _number(value: object) -> int:
-    """JSON's keys are text, and Spark's reader takes numbers written as text elsewhere too."""
+    """JSON's keys are text, and Spark's parser accepts numbers written as text elsewhere too."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise TypeError(value)
     if not -LONG_MAX <= (number := int(value)) <= LONG_MAX:

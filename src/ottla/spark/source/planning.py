@@ -1,9 +1,10 @@
-"""Ranges of offsets become splits, one for each task: about equal in bytes, every offset in exactly one. Pure: no I/O.
+"""Cuts ranges of offsets into splits, one for each task: about equal in bytes, every offset in exactly one. Pure: no
+I/O.
 
-A broker answers how many offsets a partition has, not where their bytes lie: a thousand offsets may be a kilobyte, or a
-gigabyte, or nothing after compaction. `Profile` is what `sampling` found out about a range, bytes as a function of the
-offset; here it is cut into pieces. A wrong profile makes splits uneven and nothing worse: boundaries are offsets, and
-the pieces of a range are taken one after the other from its start to its stop.
+A broker tells how many offsets a partition has, not where their bytes are: a thousand offsets may be a kilobyte, or a
+gigabyte, or nothing after compaction. A `Profile` is what `sampling` found out about a range: bytes as a function of
+the offset. Here the range is cut by it. A wrong profile makes splits uneven and nothing worse: boundaries are offsets,
+and the splits of a range cover it without gaps from its start to its stop.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
-ROUNDING = 1e-6  # of an offset: a share such as 7/22 of 22 comes out a little below 7
+ROUNDING = 1e-6  # in offsets: a share such as 7/22 of 22 comes out a little below 7
 
 
 @dataclass(frozen=True)
 class Split(InputPartition):
-    """Offsets start <= offset < stop of one partition, for one task. With the topic's id, a topic that was deleted and
-    made anew in the meantime is noticed."""
+    """Offsets start <= offset < stop of one partition, for one task. The topic's id shows whether the topic was
+    recreated in the meantime."""
 
     topic: str
     partition: int
@@ -43,7 +44,7 @@ class Split(InputPartition):
 
 
 class Range(NamedTuple):
-    """What is to be read of one partition: offsets start <= offset < stop."""
+    """The offsets to read of one partition: start <= offset < stop."""
 
     where: TopicPartition
     start: int
@@ -52,8 +53,8 @@ class Range(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """Bytes before each of some offsets, both never falling; straight lines between them. The first offset is the start
-    of the range, the last its stop."""
+    """A piecewise linear function: bytes before each of some offsets, both never decreasing. The first offset is the
+    start of the range, the last its stop."""
 
     offsets: list[int]
     bytes_before: list[float]
@@ -63,7 +64,7 @@ class Profile(NamedTuple):
         return self.bytes_before[-1] - self.bytes_before[0]
 
     def offset_at(self, position: float) -> int:
-        """The offset up to which there are so many bytes."""
+        """The offset before which there are this many bytes."""
         last = len(self.offsets) - 1
         after = min(max(bisect_right(self.bytes_before, position), 1), last)
         low, high = self.bytes_before[after - 1], self.bytes_before[after]
@@ -73,7 +74,7 @@ class Profile(NamedTuple):
 
 
 def even(start: int, stop: int, size: float = 0.0) -> Profile:
-    """A range about which nothing is known: every offset is as large as the other."""
+    """A range about which nothing is known: every offset has the same size."""
     return Profile([start, stop], [0.0, size or float(stop - start)])
 
 
@@ -85,8 +86,8 @@ def splits(
     least: int | None = None,
     records_max: int | None = None,
 ) -> list[Split]:
-    """Cut every range into pieces of about `split_bytes`, then the largest ones further until there are `least` (or one
-    for each offset), then each to at most `records_max` offsets. A range without a profile counts a byte an offset."""
+    """Cut every range into pieces of about `split_bytes`; then cut the largest further until there are `least` (or one
+    for each offset); then limit each to `records_max` offsets. A range without a profile counts one byte per offset."""
     wanted = [one for one in ranges if one.start < one.stop]
     found = [profiles.get(one.where) or even(one.start, one.stop) for one in wanted]
     counts = [
@@ -102,7 +103,7 @@ def splits(
 
 
 def _raise_to(least: int, counts: list[int], ranges: Sequence[Range], profiles: Sequence[Profile]) -> None:
-    """One piece more for the range with the largest pieces, until there are enough."""
+    """Add a piece to the range with the largest pieces, until there are enough."""
     missing = least - sum(counts)
     largest = [
         (-profile.size / count, index) for index, (profile, count) in enumerate(zip(profiles, counts, strict=True))
@@ -117,7 +118,7 @@ def _raise_to(least: int, counts: list[int], ranges: Sequence[Range], profiles: 
 
 
 def _cut(one: Range, profile: Profile, count: int) -> list[tuple[int, int]]:
-    """At most `count` pieces, none empty, that follow each other from the start of the range to its stop."""
+    """At most `count` pieces, none empty, that cover the range from start to stop."""
     inner = {profile.offset_at(profile.bytes_before[0] + profile.size * part / count) for part in range(1, count)}
     bounds = [one.start, *sorted(offset for offset in inner if one.start < offset < one.stop), one.stop]
     return list(pairwise(bounds))

@@ -1,4 +1,4 @@
-"""Which partitions to read, and from where to where: the words of the options, asked of the cluster, become offsets."""
+"""Resolves the options to partitions and offsets: which partitions to read, from where to where."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 
 
 class SelectedPartitions(NamedTuple):
-    """The partitions to read, with the ids of their topics (None where the cluster is too old to have any)."""
+    """The partitions to read, with the ids of their topics (None if the cluster is too old for topic ids)."""
 
     partitions: list[TopicPartition]
     ids: dict[str, UUID | None]
 
 
 def select_partitions(cluster: Cluster, options: SourceOptions) -> SelectedPartitions:
-    """The partitions that subscribe, subscribePattern or assign stand for; Failed for those that do not exist.
+    """The partitions that subscribe, subscribePattern or assign select. Raises Failed for those that do not exist.
 
-    A pattern may be found anywhere in a name, as in Spark, but not in those of Kafka's own topics; or nowhere yet."""
+    As in Spark, a pattern may match anywhere in a name, but never matches Kafka's internal topics. It need not match
+    any topic yet."""
     if options.subscribe_pattern is not None:
         found = cluster.topics()
         pattern = re.compile(options.subscribe_pattern)
@@ -63,14 +64,14 @@ def _find_topics(cluster: Cluster, names: Collection[str]) -> dict[str, Topic]:
 def starts(
     cluster: Cluster, options: SourceOptions, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Where to start in each partition, by startingOffsets and its relatives."""
+    """Where to start in each partition, by startingOffsets and the related options."""
     return _resolve(cluster, options.starting, options, partitions, "startingOffsets")
 
 
 def stops(
     cluster: Cluster, options: SourceOptions, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Where a batch ends in each partition, by endingOffsets and its relatives."""
+    """Where a batch ends in each partition, by endingOffsets and the related options."""
     return _resolve(cluster, options.ending, options, partitions, "endingOffsets")
 
 
@@ -109,12 +110,12 @@ def _latest(
 def _at_times(
     cluster: Cluster, at: Mapping[TopicPartition, int], options: SourceOptions, name: str
 ) -> dict[TopicPartition, int]:
-    """The first offset that is as late; where there is none, the end, unless that would hide a mistake."""
+    """The first offset at or after the time. If there is none: the end, or Failed where that would hide a mistake."""
     made = {}
     for where, found in offsets.at_time(cluster, at, committed=options.committed).items():
         if found is None and name == "startingOffsets" and options.starting_strategy == "error":
             raise Failed(
-                f"{where.topic} partition {where.partition} has no record as late as timestamp {at[where]}: set an "
+                f"{where.topic} partition {where.partition} has no record at or after timestamp {at[where]}: set an "
                 "earlier one, or startingOffsetsByTimestampStrategy to latest"
             )
         made[where] = LATEST_OFFSET if found is None else found[0]
@@ -122,7 +123,7 @@ def _at_times(
 
 
 def _check_named(at: Mapping[TopicPartition, int], partitions: Collection[TopicPartition], name: str) -> None:
-    """Every partition by name, no others: one that was forgotten would be read from somewhere else in silence."""
+    """Every partition must be named, and no others: a forgotten one would silently be read from somewhere else."""
     words = "" if name.endswith("ByTimestamp") else ", with -2 for earliest and -1 for latest"
     for topic, partition in sorted(set(partitions) - at.keys()):
         raise Failed(f"{name} does not name {topic} partition {partition}, which is read: name every partition{words}")

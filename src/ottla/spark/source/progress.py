@@ -1,20 +1,20 @@
-"""How far a streaming query is, committed to a group, so that every tool that shows lag shows that of the query.
+"""Commits a streaming query's progress to a consumer group, so that every tool that shows lag shows that of the query.
 
 The planner of a query (stream.py) knows which offsets are done: those before the start of the next batch. It does not
-know the query's name and ids; Spark tells these to the tasks only. So the task of a batch's first split announces them,
-as the metadata of a commit of the offset where it begins, and the planner reads that back:
+know the query's name and ids, because Spark passes these to the tasks only. So the task of a batch's first split
+announces them: it commits the offset where it begins, with the ids as metadata. The planner reads that back:
 
     planner ── split with a nonce ──► task ── commit: announcement {nonce, name, query, run, batch} ──► group
     planner ◄── the announcement with that nonce ──────────────────────────────────────────────────────── group
     planner ── commit: every partition at its offset, {query, run, batch} ─────────────────────────────► group
 
-The group is `ottla.group`, else `ottla-spark-` and the query's name, or for a query without a name the checkpoint's
-token. It is looked at before the first commit of a run: a group that others use is left alone (spark/groups.py). The
-one with the token is also where the first announcement of a run goes, as long as the name is not known; it is deleted
-when it is. A late announcement, of a task that ran twice, can set one partition back: `REFRESH_S` later it is right
-again.
+The group is `ottla.group`. By default it is `ottla-spark-` and the query's name, or, for a query without a name, the
+checkpoint's token. The group is checked before the first commit of a run: one that others use is left alone
+(spark/groups.py). While the name is not yet known, the first announcement of a run goes to the group with the token;
+that group is deleted once the name is known. A late announcement, of a task that ran twice, can set one partition back.
+After `REFRESH_S` it is correct again.
 
-Whatever goes wrong here is a warning. The checkpoint is what counts for a query; a group only shows it.
+Failures here are only warnings. The checkpoint is what counts for a query; a group only shows it.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.spark")
 
-KEYS: Final = {"query", "run", "batch", "name", "nonce", "loses_in_s"}  # of the metadata that we write
+KEYS: Final = {"query", "run", "batch", "name", "nonce", "loses_in_s"}  # of the metadata written here
 REFRESH_S: Final = 60.0  # an idle query commits again, so that its offsets do not expire
-PAUSE_S: Final = 10.0  # after a failure nothing is tried for so long: batches do not wait for a group again and again
-PAUSE_S_MAX: Final = 600.0  # and after each further one twice as long
-NAME_SIZE_MAX: Final = 255  # brokers take 4 KiB of metadata, and JSON may write one letter as twelve
-# What a group that has members answers to a commit from outside.
+PAUSE_S: Final = 10.0  # nothing is tried for this long after a failure, so that batches do not wait every time
+PAUSE_S_MAX: Final = 600.0  # the pause doubles after each further failure, up to this
+NAME_SIZE_MAX: Final = 255  # brokers accept 4 KiB of metadata, and JSON may take twelve bytes for one letter
+# What the coordinator of a group with members answers to a commit from outside.
 MEMBERS: Final = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
 
 
 class Identity(NamedTuple):
-    """Who a query is, as Spark tells its tasks."""
+    """A query's name and ids, as Spark passes them to its tasks."""
 
     name: str | None
     query: str
@@ -59,7 +59,7 @@ class Identity(NamedTuple):
 
 
 class Announcement(NamedTuple):
-    """What the first split of a batch has to announce, and where."""
+    """What the task of a batch's first split announces, and to which group."""
 
     group: str
     nonce: str
@@ -70,7 +70,7 @@ class Properties(Protocol):
 
 
 def identity(task: Properties) -> Identity:
-    """From the properties that Spark gives to the tasks of a query; the description's first line is the name."""
+    """From the local properties of a query's task. The first line of the description is the name."""
     first = (task.getLocalProperty("spark.job.description") or "").split("\n", 1)[0]
     return Identity(
         None if not first or first.startswith("id = ") else first[:NAME_SIZE_MAX],
@@ -85,7 +85,7 @@ def format_announcement(identity: Identity, nonce: str) -> str:
 
 
 def understood(metadata: str, nonce: str) -> Identity | None:
-    """The identity, if this is the announcement with that nonce."""
+    """The identity in this metadata, if it is the announcement with that nonce."""
     try:
         found: Any = json.loads(metadata)
         if found["nonce"] != nonce:
@@ -100,7 +100,7 @@ def _compact(fields: dict[str, Any]) -> str:
 
 
 def announce(cluster: Cluster, where: TopicPartition, offset: int, told: Announcement, task: Properties) -> None:
-    """In a task: say who we are, and that all before this offset is done."""
+    """In a task: announce the query, and that everything before this offset is done."""
     commit(cluster, told.group, {where: Committed(offset, format_announcement(identity(task), told.nonce))})
 
 
@@ -114,7 +114,7 @@ def explain(error: Failed) -> str:
 
 
 class Progress:
-    """In the planner: commits what is done."""
+    """In the planner: commits the offsets that are done."""
 
     def __init__(
         self,
@@ -139,16 +139,16 @@ class Progress:
         self._offsets: Mapping[TopicPartition, int] = {}
         self._told: tuple[dict[TopicPartition, int], str] | None = None
         self._told_at = 0.0
-        self._ours: set[str] = set()  # groups that were looked at
-        self._leftover = False  # whether there is a group that only served to find the name
+        self._ours: set[str] = set()  # groups that were checked
+        self._leftover = False  # whether there is a group that was only needed to find the name
         self._silent_until = 0.0
         self._pause_s = PAUSE_S
         self._more: Mapping[str, int] = {}
-        self._lock = threading.RLock()  # the watch tells what it sees, from its thread
+        self._lock = threading.RLock()  # the watch calls `note` from its own thread
 
     @property
     def group(self) -> str | None:
-        """Where progress is shown; None as long as the query's name is not known."""
+        """Where progress is committed; None while the query's name is not known."""
         if self._explicit is not None:
             return self._explicit
         if self._identity is None:
@@ -174,20 +174,20 @@ class Progress:
             return told
 
     def done(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """All before these offsets is done."""
+        """Everything before these offsets is done."""
         with self._lock:
             self._offsets = offsets
             self._say(last=True)
 
     def note(self, more: Mapping[str, int]) -> None:
-        """Something to stand in the metadata, until another note; said at once, for a batch may take long."""
+        """Set extra metadata, until the next note. It is committed at once, because a batch may take long."""
         with self._lock:
             if more or self._more:
                 self._more = more
                 self._say(last=False)
 
     def _say(self, *, last: bool) -> None:
-        """Commit what is new; `last` if the announcement of the last batch comes now or never."""
+        """Commit what is new. `last`: do not expect a later announcement of the last batch."""
         now = self._now()
         if now < self._silent_until or not self._offsets:
             return
@@ -198,7 +198,7 @@ class Progress:
                 return
             metadata = self._identity.metadata(self._more) if self._identity else _compact(dict(self._more))
             offsets = dict(self._offsets)
-            if self._waiting is not None:  # what is to come must not be written over
+            if self._waiting is not None:  # a pending announcement must not be overwritten
                 offsets.pop(self._waiting[0], None)
             told = (offsets, metadata)
             if told == self._told and now < self._told_at + REFRESH_S:
@@ -223,20 +223,20 @@ class Progress:
         log.warning("the lag of this query cannot be shown for now, its records are safe: %s", explain(error))
 
     def stop(self) -> None:
-        """End of the query. A run of one batch learns its name only now."""
+        """End of the query. A run of a single batch learns its name only now."""
         with self._lock:
-            self.forget()  # it may be a signal that called, in the middle of anything
+            self.forget()  # a signal handler may have called this, at any point
             self._say(last=True)
             self.forget()
 
     def forget(self) -> None:
-        """Connect anew next time."""
+        """Drop the connection and connect again next time."""
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
 
     def _listen(self, *, last: bool) -> None:
-        """Find the announcement of the last batch. One that never came is not waited for: the next has one too."""
+        """Read the announcement of the last batch. If it never came, do not wait for it: the next batch has one too."""
         if self._waiting is None:
             return
         where, told = self._waiting

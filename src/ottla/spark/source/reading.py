@@ -1,16 +1,16 @@
-"""One split becomes Arrow record batches, as Spark wants them. Runs in the Python workers of the executors.
+"""Turns one split into Arrow record batches for Spark. Runs in the Python workers of the executors.
 
     fetch (client/fetching)  →  whole batches as the broker has them  →  decode_columns (records/native)  →  RecordBatch
 
-A thread fetches and decodes one batch ahead while Spark takes the one before: decoding lets go of the interpreter's
-lock, and so do reading from and writing to a socket. At most three batches of about `COLUMNS_BYTES` are in memory,
-besides the two fetches; a record batch that inflates to more is decoded as a whole, and handed on in parts, because the
-JVM needs several times the memory of what it is given at once. The columns `topic` and `partition` are slices of
-constant arrays; nothing is done per row in Python. A worker keeps its connection for the next split of the same
-cluster.
+A thread fetches and decodes one batch ahead while Spark takes the one before: decoding releases the GIL, and so does
+socket I/O. At most three batches of about `COLUMNS_BYTES` are in memory, besides the two fetches. A record batch that
+decompresses to more is decoded as a whole and handed on in parts, because the JVM needs several times the memory of
+what it is given at once. The columns `topic` and `partition` are slices of constant arrays; nothing is done per row in
+Python. A worker keeps its connection for the next split of the same cluster.
 
-What is wrong with the data or the cluster is one sentence with topic, partition, offset and what to do. Records that
-are gone are that too, or with failOnDataLoss=false a warning, and reading goes on at the earliest offset there is.
+An error in the data or the cluster is reported in one sentence with topic, partition, offset and what to do. The same
+goes for records that are gone; with failOnDataLoss=false that is a warning, and reading continues at the earliest
+available offset.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
     from ottla.spark.source.options import SourceOptions
     from ottla.spark.source.planning import Split
 
-    Sift = Callable[[pa.Table, Iterable[tuple[pa.Array, str]]], pa.Table]  # takes rows that masks mark out of a table
+    Sift = Callable[[pa.Table, Iterable[tuple[pa.Array, str]]], pa.Table]  # removes the rows that masks mark
 
-COLUMNS_BYTES: Final = 4 << 20  # about so much in one Arrow batch; docs/spark.md has the measurements
+COLUMNS_BYTES: Final = 4 << 20  # target size of one Arrow batch; docs/spark.md has the measurements
 NO_TIMESTAMP: Final = pa.scalar(-1, pa.int64())
 MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 GONE: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
 KEEP: Final = "set failOnDataLoss to false to read what is left"
 
 TIME_MAX_MS: Final = (2**63 - 1) // 1000
-BEYOND: Final = "its timestamp lies beyond the year 294246, where the calendar of tables ends"
+BEYOND: Final = "its timestamp lies beyond the year 294246, the last that tables can hold"
 
 log = logging.getLogger("ottla.spark")
 
@@ -62,9 +62,9 @@ class BeyondCalendar(Failed):
 
 
 def batches(split: Split, options: SourceOptions, sift: Sift | None = None) -> Iterator[pa.RecordBatch]:
-    """The records of a split in order, in the columns of `source.columns`.
+    """The records of a split in order, with the columns of `source.columns`.
 
-    `sift` takes those out whose time is beyond the calendar; it is called in another thread."""
+    `sift` removes those whose timestamp is out of range. It is called in another thread."""
     with at_work():
         yield from _ahead(_batches(split, options, sift))
 
@@ -78,7 +78,7 @@ def _ahead(items: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             coming = pool.submit(next, items, None)
             yield item
     finally:
-        pool.shutdown(wait=False)  # who wants no more does not wait for what is on its way
+        pool.shutdown(wait=False)  # a consumer that stops early does not wait for the item in progress
 
 
 def _batches(split: Split, options: SourceOptions, sift: Sift | None = None) -> Iterator[pa.RecordBatch]:
@@ -98,11 +98,11 @@ def _batches(split: Split, options: SourceOptions, sift: Sift | None = None) -> 
                 break
             except OutOfRange as error:
                 later = _go_on(cluster, split, start, options)
-                if later == start:  # it is there after all
+                if later == start:  # it exists after all
                     patience.bear(Refused(error.what, ErrorCode.OFFSET_NOT_AVAILABLE, error.more))
                 start = later
     except Recreated:
-        _report_loss(f"{_at(split, start)}: the topic was deleted and made anew while it was read", options)
+        _report_loss(f"{_at(split, start)}: the topic was deleted and recreated while it was read", options)
     except Refused as error:
         if error.code in GONE:
             _report_loss(f"{_at(split, start)}: the topic was deleted while it was read", options)
@@ -131,9 +131,10 @@ def _pieces(cluster: Cluster, split: Split, start: int, options: SourceOptions) 
 
 
 def decode(piece: Piece, split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """The wanted records of a piece, in as many batches as they need.
+    """The wanted records of a piece, in as many batches as needed.
 
-    Where a record batch inflates to more than COLUMNS_BYTES, they are taken one by one until that one is found."""
+    If a record batch decompresses to more than COLUMNS_BYTES, batches are decoded one by one until that one is
+    found."""
     data, start, stop, aborted = piece.data, piece.start, min(piece.end, split.stop), piece.aborted
     alone, small = False, list[pa.RecordBatch]()
     while start < stop and data:
@@ -181,7 +182,7 @@ def parts(whole: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def find_unfinished(aborted: list[tuple[int, int]], passed: memoryview) -> list[tuple[int, int]]:
-    """The aborted transactions that may go on behind these batches: a marker of their producer ends them."""
+    """The aborted transactions that may continue after these batches. An abort marker of their producer ends them."""
     ended = {}
     for entry in batch.entries(passed):
         if entry.magic == batch.MAGIC and (head := batch.header(passed, entry.position)).control:
@@ -204,7 +205,7 @@ def _decode(
 
 
 class Shape:
-    """What turns the decoder's columns into Spark's."""
+    """Turns the decoder's columns into Spark's."""
 
     def __init__(self, where: TopicPartition, headers: bool, sift: Sift | None = None) -> None:
         self.schema = to_arrow_schema(columns(headers=headers), timezone="UTC")
@@ -214,7 +215,7 @@ class Shape:
         self._partitions = pa.array([], pa.int32())
 
     def batches(self, found: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The same rows, without those that are put aside."""
+        """The same rows, without those that `sift` removes."""
         try:
             yield self.batch(found)
         except BeyondCalendar:
@@ -246,7 +247,7 @@ class Shape:
     def _timestamps(self, found: pa.RecordBatch) -> pa.TimestampArray:
         """A record without a timestamp gets null; Spark's own source gives a millisecond before 1970."""
         times = found.column(3)
-        if len(times) and pc.min(times).as_py() < 0:  # a look at all of them costs a third of a nanosecond each
+        if len(times) and pc.min(times).as_py() < 0:  # scanning all of them costs a third of a nanosecond each
             times = pc.if_else(pc.equal(times, NO_TIMESTAMP), pa.scalar(None, pa.int64()), times)
         try:
             return pc.multiply_checked(times, 1000).cast(MICROSECONDS)
@@ -254,22 +255,22 @@ class Shape:
             at, last = found.column(2)[0], found.column(2)[-1]
             raise BeyondCalendar(
                 f"{self._where.topic} partition {self._where.partition}: a record between offsets {at} and {last} has "
-                "a timestamp beyond the year 294246, where Spark's calendar ends; read around it with startingOffsets"
+                "a timestamp beyond the year 294246, the last one in Spark; read around it with startingOffsets"
             ) from None
 
 
-# What may be lost.
+# Data loss.
 
 
 def _same_topic(cluster: Cluster, split: Split, options: SourceOptions) -> bool:
-    """Whether the topic is the one that was planned for."""
+    """Whether the topic is still the one that was planned for."""
     found = cluster.topics([split.topic]).get(split.topic) or _look_again(cluster, split.topic)
     if found is None:
         _report_loss(f"{_at(split, split.start)}: the topic was deleted", options)
         return False
     if split.topic_id and found.id and found.id != split.topic_id:
         _report_loss(
-            f"{_at(split, split.start)}: the topic was deleted and made anew, so these records are gone", options
+            f"{_at(split, split.start)}: the topic was deleted and recreated, so these records are gone", options
         )
         return False
     return True
@@ -286,7 +287,7 @@ def _look_again(cluster: Cluster, topic: str) -> Topic | None:
 
 
 def _go_on(cluster: Cluster, split: Split, start: int, options: SourceOptions) -> int:
-    """Where to read on when the offset is not there; fails or warns."""
+    """Where to continue if the offset does not exist; fails or warns."""
     first = offsets.earliest(cluster, [split.where])[split.where]
     end = offsets.latest(cluster, [split.where])[split.where]
     if start < first:
@@ -295,10 +296,10 @@ def _go_on(cluster: Cluster, split: Split, start: int, options: SourceOptions) -
             f"{_at(split, start)}: records up to offset {gone} were removed by retention before they were read", options
         )
         return gone
-    if start <= end:  # said by a broker that was not the leader any more, or not yet
+    if start <= end:  # the error came from a broker that was no longer the leader, or not yet
         return start
     _report_loss(
-        f"{_at(split, start)}: the log ends at offset {end}, records were lost or the topic was made anew", options
+        f"{_at(split, start)}: the log ends at offset {end}, records were lost or the topic was recreated", options
     )
     return split.stop
 
@@ -306,14 +307,14 @@ def _go_on(cluster: Cluster, split: Split, start: int, options: SourceOptions) -
 def _report_loss(what: str, options: SourceOptions) -> None:
     if options.fail_on_data_loss:
         raise Failed(f"{what}; {KEEP}")
-    log.warning("%s; going on, since failOnDataLoss is false", what)
+    log.warning("%s; continuing, since failOnDataLoss is false", what)
 
 
 def _at(split: Split, offset: int) -> str:
     return f"{split.topic} partition {split.partition} at offset {offset}"
 
 
-# A worker reads one split after the other, so it keeps the connection of the last one.
+# A worker reads one split after another, so it keeps the connection of the last one.
 
 _kept: dict[tuple[object, ...], Cluster] = {}
 
@@ -323,12 +324,13 @@ def _key(options: SourceOptions) -> tuple[object, ...]:
 
 
 def _take(options: SourceOptions) -> Cluster:
-    """The connection of the last split, or a new one: the planner has reached the cluster, so it is waited for."""
+    """The connection of the last split, or a new one. The planner has reached the cluster, so waiting for it makes
+    sense."""
     return _kept.pop(_key(options), None) or options.cluster(patience_ms=options.poll_timeout_ms)
 
 
 def _give_back(cluster: Cluster, options: SourceOptions) -> None:
-    """Only from a split that was read to its end: otherwise answers may be on their way."""
+    """Only after a split that was read to its end: otherwise responses may still be in flight."""
     for other in _kept.values():
         other.close()
     _kept.clear()

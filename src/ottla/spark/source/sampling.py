@@ -1,22 +1,22 @@
-"""Where the bytes of a log lie, found out with few requests: what `planning` cuts by.
+"""Finds out, with few requests, where the bytes of a log are, so that `planning` can cut it.
 
 Kafka has no request for "the offset at byte n". It has two that help:
 
-- DescribeLogDirs, one for each broker, has the size of every partition. A partition that fits into one split as a whole
-  needs no more than that. Who may not ask it (it needs rights on the cluster) loses nothing but a few requests.
-- A Fetch of a few bytes is answered by whole batches, by one at least: the first that ends after the offset asked for.
-  Their headers tell which offsets they span and how large they are. That is a sample of the bytes per offset there,
-  gaps of compaction included, at the price of reading a 64th of a split, or one batch.
+- DescribeLogDirs, one request for each broker, returns the size of every partition. A partition that fits into one
+  split needs no more than that. It requires rights on the cluster; without them, a few more requests are made.
+- A Fetch of a few bytes returns whole batches, at least one: the first that ends after the requested offset. Their
+  headers tell which offsets they span and how large they are. That is a sample of the bytes per offset there, gaps of
+  compaction included. It costs reading a 64th of a split, or one batch.
 
-A range is sampled at its first and last offset, and then in the middle of every interval that is larger than two
-splits, or whose ends differ so much that a cut in it could be off by an eighth of a split; the samples of all
-partitions are asked for together, round by round. So an even log costs about one sample for every two splits, and a log
-that is tiny at first and huge at the end is searched by halving, to where that changes. Between samples the bytes per
-offset are taken to be the mean of both ends. When the broker's size of the log says that much was not seen (a hump
-between two samples), the widest intervals are halved too.
+A range is sampled at its first and last offset. Then it is sampled in the middle of every interval that is larger than
+two splits, or whose ends differ so much that a cut in it could be off by an eighth of a split. Each round requests the
+samples of all partitions together. So an even log costs about one sample for every two splits, and a log that is tiny
+at first and huge at the end is bisected to where that changes. Between samples, the bytes per offset are assumed to be
+the mean of both ends. If the size that the broker reports shows that much was missed (a hump between two samples), the
+widest intervals are halved too.
 
-Sampling ends when it has read a sixteenth of what there is. A sample that fails ends the sampling of that partition:
-splits are then less even, and nothing else.
+Sampling ends when it has read a sixteenth of the range. A sample that fails ends the sampling of that partition; the
+only effect is less even splits.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
     Place = tuple[TopicPartition, int]  # and an offset
 
 SAMPLE_BYTES_MAX: Final = 64 << 10
-SHARE: Final = 16  # of a range, at most one part in so many is read for samples
-TOGETHER: Final = 16  # requests on their way to one broker: each is answered by up to a whole batch
-SURE: Final = 4  # a range that would have to be so much larger than it seems to need a cut is not sampled again
+SHARE: Final = 16  # of a range, at most 1/16 is read for samples
+TOGETHER: Final = 16  # requests in flight to one broker: each response has up to a whole batch
+SURE: Final = 4  # a known range is not sampled again if even this many times its estimate needs no cut
 IDS_SINCE: Final = 13
 MAGIC: Final = 2
 PIECE_MIN: Final = 64 << 10  # no target is smaller: a batch cannot be cut without reading it twice
 
 
 class Sample(NamedTuple):
-    """The first batch that ends after `offset`, and perhaps some that follow it: base <= their offsets < after. Nothing
-    lies between `offset` and the first."""
+    """The first batch that ends after `offset`, and perhaps some that follow it: base <= their offsets < after. There
+    are no records between `offset` and the first."""
 
     base: int
     after: int
@@ -71,14 +71,14 @@ class Sample(NamedTuple):
         return self.size / (self.after - self.left)
 
     def until(self, end: int) -> Sample:
-        """What of it lies before an offset, where some does."""
+        """The part before an offset, if there is one."""
         if not self.base < end < self.after:
             return self
         return self._replace(after=end, size=self.size * (end - self.base) // (self.after - self.base))
 
 
 class Unknown(NamedTuple):
-    """Offsets between two samples, and the bytes per offset at either end."""
+    """Offsets between two samples, and the bytes per offset at both ends."""
 
     first: int
     end: int
@@ -99,14 +99,14 @@ class Unknown(NamedTuple):
 
 
 class Survey:
-    """The samples of one range, and where the next ones should be. `total` is how large it is, where that is known."""
+    """The samples of one range, and where to take the next ones. `total` is the size of the range, if known."""
 
     def __init__(self, start: int, stop: int, split_bytes: float) -> None:
         self.total: int | None = None
-        self.next = sorted({start, stop - 1})  # the offsets to sample in the next round; none when it is enough
+        self.next = sorted({start, stop - 1})  # offsets to sample in the next round; empty when done
         self._start, self._stop = start, stop
         self._split_bytes = split_bytes
-        self._found: dict[int, Sample] = {}  # by its base: the one that saw most of the gap before it
+        self._found: dict[int, Sample] = {}  # by base: the one that saw most of the gap before it
 
     def covers(self, first: int, end: int) -> bool:
         return self._start <= first and self._stop >= end
@@ -121,11 +121,11 @@ class Survey:
         self.next = self._choose_offsets(size) if read * SHARE < max(size, self.total or 0) else []
 
     def profile(self) -> Profile:
-        """Bytes by offset, as far as is known now."""
+        """Bytes by offset, as far as known."""
         offsets, sizes = [self._start], [0.0]
 
         def line(offset: int, size: float) -> None:
-            """Straight on to this offset, over so many bytes."""
+            """Extend the line to this offset, over this many bytes."""
             if offset > offsets[-1]:
                 offsets.append(offset)
                 sizes.append(sizes[-1] + size)
@@ -144,7 +144,7 @@ class Survey:
         return Profile(offsets, sizes)
 
     def _samples(self) -> list[Sample]:
-        """In order; where one reaches into the next, only what lies before that."""
+        """In order. Where one overlaps the next, only the part before that."""
         found = [sample for sample in sorted(self._found.values()) if sample.left < self._stop]
         ends = [*(sample.left for sample in found), self._stop][1:]
         return [sample.until(end) for sample, end in zip(found, ends, strict=True)]
@@ -166,8 +166,8 @@ class Survey:
 
 
 class Sampler:
-    """Profiles of ranges. It remembers how large records were, so that small ranges of a known partition, as the
-    micro-batches of a stream are, cost no request."""
+    """Makes profiles of ranges. It remembers how large records were, so that small ranges of a known partition, such as
+    the micro-batches of a stream, need no request."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -176,7 +176,8 @@ class Sampler:
     def profiles(
         self, ranges: Sequence[Range], *, split_bytes: int, least: int | None = None
     ) -> dict[TopicPartition, Profile]:
-        """Bytes by offset of each range that is not empty, as exact as cuts of `split_bytes`, or into `least`, need."""
+        """Bytes by offset of each range that is not empty, as exact as cuts of `split_bytes`, or into `least` splits,
+        need."""
         found, unknown = {}, []
         for one in ranges:
             size = (one.stop - one.start) * self._densities.get(one.where, float("inf"))
@@ -218,7 +219,7 @@ class Sampler:
         return found | {where: survey.profile() for where, survey in surveys.items()}
 
     def _sizes(self, wheres: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """The bytes of each partition at its leader, as far as the brokers tell."""
+        """The bytes of each partition at its leader, as far as brokers report them."""
         found = {}
         for connection, mine in self._by_leader(wheres):
             topics: dict[str, list[int]] = {}
@@ -239,7 +240,7 @@ class Sampler:
         return found
 
     def _sample(self, asked: list[Place], size: int) -> Iterator[tuple[TopicPartition, Sample, tuple[int, int]]]:
-        """What lies at these offsets, each with the first offset of the log and its end; nothing where that fails."""
+        """A sample at each of these offsets, with the log's start and end; nothing where that fails."""
         places: dict[TopicPartition, list[int]] = {}
         for where, offset in asked:
             places.setdefault(where, []).append(offset)
@@ -285,12 +286,12 @@ class Sampler:
 
 
 def sample_bytes(split_bytes: int) -> int:
-    """Of more than one batch, where they are small: one alone may be like no other."""
+    """Enough for several batches, where they are small: a single one may not be typical."""
     return min(max(split_bytes // 64, 1), SAMPLE_BYTES_MAX)
 
 
 def understood(answer: PartitionData, offset: int) -> Sample | None:
-    """What the answer to a Fetch tells; None where it has no whole batch."""
+    """The sample in a Fetch response; None if it has no whole batch."""
     data = answer.records
     if answer.error_code or not isinstance(data, memoryview) or len(data) < OVERHEAD + BATCH_LENGTH_MIN:
         return None

@@ -2,12 +2,12 @@
 
     initialOffset ─ latestOffset ─ partitions ─ (tasks: read) ─ latestOffset ─ partitions ─ ...
 
-Everything but `read` runs in one Python process beside the driver, the planner, which lives as long as the run of the
-query; `read` runs in the workers, on a pickled copy of an object that never planned. Spark writes what latestOffset
-returns into the checkpoint before it asks for partitions, and calls latestOffset(start) only when all before `start` is
-done; that is when progress is committed. At the end of a query Spark terminates the planner and does not wait.
+Everything but `read` runs in the planner: one Python process beside the driver, which lives as long as the run of the
+query. `read` runs in the workers, on a pickled copy of an object that never planned. Spark writes the result of
+latestOffset into the checkpoint before it asks for partitions. It calls latestOffset(start) only when everything before
+`start` is done; that is when progress is committed. At the end of a query Spark terminates the planner without waiting.
 
-checkpoint.py says what is written, admission.py decides how far a batch goes, lookout.py asks the cluster.
+checkpoint.py defines what is written, admission.py decides where a batch ends, lookout.py asks the cluster.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.spark")
 
-# A partition is one task, whose rows go on in their order: a query that copies a topic relies on it. Unless asked.
+# By default a partition is one task, so that its rows keep their order: a query that copies a topic relies on it.
 UNCUT: Final = 1 << 62
-END_S: Final = 15  # so long at most the planner takes to tell its group how far it came
-GROUP_TIMEOUT_MS: Final = 5_000  # showing progress holds nobody up for longer
+END_S: Final = 15  # how long the planner takes at most to commit its final progress
+GROUP_TIMEOUT_MS: Final = 5_000  # committing progress holds nothing up for longer
 
 
 @dataclass(frozen=True)
 class First(Split):
-    """The first split of a batch, whose task also says which query this is."""
+    """The first split of a batch. Its task also announces which query this is."""
 
     announcement: Announcement | None = None
 
@@ -86,7 +86,8 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.planner.fix_target()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Spark hands it back where it applies; there is one for both, so the planner looks at the options again."""
+        """Spark passes it back where it applies. It can only be one of the two, so the planner also reads the
+        options."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
@@ -118,12 +119,12 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planner = None
 
     def _end_politely(self) -> None:
-        """Spark ends the planner by SIGTERM, wherever it is; it stops before it goes."""
+        """Spark ends the planner with SIGTERM at any point; it commits its progress before it exits."""
         if threading.current_thread() is not threading.main_thread():
             return
 
         def end(number: int, frame: object) -> None:
-            # Spark may say it twice, and we may be holding a lock that stopping needs: then the alarm ends us.
+            # Spark may send it twice, and we may hold a lock that `stop` needs: then the alarm ends the process.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             signal.alarm(END_S)
             self.stop()
@@ -133,7 +134,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class Planner:
-    """From one position to the next."""
+    """Plans from one position to the next."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -146,7 +147,7 @@ class Planner:
         self._admitted_at: float | None = None
 
     def initial(self) -> Position:
-        """Where a query without a checkpoint starts. Spark asks twice and must hear the same."""
+        """Where a query without a checkpoint starts. Spark asks twice and must get the same answer."""
         if self._initial is None:
             cluster = self._lookout.cluster
             wheres, ids = positions.select_partitions(cluster, self._options)
@@ -156,7 +157,7 @@ class Planner:
         return self._initial
 
     def fix_target(self) -> None:
-        """Trigger.AvailableNow: what comes from now on is for another run."""
+        """For Trigger.AvailableNow: records that arrive from now on are left to another run."""
         seen = self._lookout.look()
         self._target = Position(seen.latest, ids=seen.ids, cluster=seen.cluster)
 
@@ -164,8 +165,8 @@ class Planner:
         return Position(self._lookout.latest)
 
     def next(self, start: Position, *, limited: bool) -> Position:
-        """The end of the batch that begins at `start`, or `start` if there is none to be made now."""
-        if not start.token:  # of Spark's own source
+        """The end of the batch that begins at `start`, or `start` if there is no batch to make now."""
+        if not start.token:  # written by Spark's own source
             start = replace(start, token=secrets.token_hex(6))
         self._progress_of(start).done(start.offsets)
         self._watch_retention(start)
@@ -207,9 +208,9 @@ class Planner:
         return early(size, self._options.min_offsets_per_trigger, waited_ms, self._options.max_trigger_delay_ms)
 
     def splits(self, start: Position, end: Position) -> list[Split]:
-        """A batch as tasks; none for an empty one."""
+        """The splits of a batch; none for an empty one."""
         spans = ranges(start, end)
-        if unknown := end.offsets.keys() - spans.keys():  # a batch that Spark's own source has planned
+        if unknown := end.offsets.keys() - spans.keys():  # a batch that Spark's own source planned
             for where, begin in offsets.earliest(self._lookout.cluster, unknown).items():
                 spans[where] = (min(begin, end.offsets[where]), end.offsets[where])
         for where, (begin, stop) in spans.items():
@@ -236,7 +237,7 @@ class Planner:
         return First(split.topic, split.partition, split.start, split.stop, split.topic_id, told)
 
     def _progress_of(self, position: Position) -> Progress:
-        """Where progress is shown; a first batch that is repeated brings the token of its first attempt."""
+        """Where progress is committed. A repeated first batch has the token of its first attempt."""
         if self._progress is None or self._progress.token != position.token:
             self._progress = Progress(
                 lambda: group_cluster(self._options),
@@ -270,11 +271,11 @@ def group_cluster(options: SourceOptions) -> Cluster:
     return replace(options, request_timeout_ms=min(options.request_timeout_ms, GROUP_TIMEOUT_MS)).cluster()
 
 
-_speaking: dict[tuple[object, ...], Cluster] = {}  # a worker serves many batches; one connection serves them too
+_speaking: dict[tuple[object, ...], Cluster] = {}  # a worker serves many batches with one connection
 
 
 def say(options: SourceOptions, split: Split, told: Announcement) -> None:
-    """In a task: the announcement. Its failures do not fail the read."""
+    """In a task: make the announcement. Failures do not fail the read."""
     from pyspark import TaskContext
 
     task = TaskContext.get()

@@ -1,9 +1,8 @@
 """A thread beside the planner that warns when retention is about to overtake the query, also in the middle of a batch.
 
-It looks at the partitions that the query is behind in, with a connection of its own, and asks forecast.py. Warnings go
-to the log, where the driver's other messages are, no more often than every `WARN_S`; and into the metadata of the
-query's group (`"loses_in_s": 1234`), as long as they hold. What goes wrong here is nobody's trouble: the next look may
-be better, and reading will tell what is really gone.
+It samples the partitions in which the query is behind, over its own connection, and asks forecast.py. Warnings go to
+the driver's log, at most once every `WARN_S`, and into the metadata of the query's group (`"loses_in_s": 1234`), as
+long as they apply. Failures here are ignored: the next look may succeed, and reading reports what is really gone.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ LOOK_S: Final = 15.0
 LOOK_S_MIN: Final = 0.5
 WARN_S: Final = 300.0
 CONFIGS_S: Final = 300.0  # retention may be changed to save the query
-PARTITIONS_MAX: Final = 32  # those that are furthest behind
+PARTITIONS_MAX: Final = 32  # those with the largest lag
 SAMPLES_MAX: Final = 64
 
 
@@ -61,11 +60,11 @@ class Watch:
         self._thread.start()
 
     def stands(self, at: Mapping[TopicPartition, int]) -> None:
-        """Where the query is; called by the planner."""
+        """Set the query's position; called by the planner."""
         self._at = at
 
     def stop(self) -> None:
-        """The thread ends by itself, or with the process; nobody waits for it."""
+        """Tell the thread to end. Nobody waits for it."""
         self._ended.set()
 
     def _run(self) -> None:
@@ -84,12 +83,12 @@ class Watch:
             cluster.close()
 
     def _pause_s_max(self) -> float:
-        """Often enough for the topic that keeps its records for the shortest time."""
+        """Often enough for the topic with the shortest retention."""
         shortest = min((kept.ms for _, kept in self._kept.values() if kept.ms is not None), default=None)
         return LOOK_S if shortest is None else max(LOOK_S_MIN, min(LOOK_S, shortest / 1000 / 20))
 
     def look(self, cluster: Cluster) -> None:
-        """One look at all that is behind, and what follows from it."""
+        """Sample every partition with a lag, and report."""
         at = dict(self._at)
         latest = offsets.latest(cluster, at)
         behind = sorted(
@@ -116,7 +115,7 @@ class Watch:
         if topic not in self._kept or now > self._kept[topic][0] + CONFIGS_S:
             try:
                 kept = retention(cluster.configs(topic))
-            except Refused:  # who may read need not be allowed to see options: then the log's own movement must do
+            except Refused:  # the right to read does not include configs: then the log's own movement must do
                 kept = Retention(None, None)
             self._kept[topic] = (now, kept)
         return self._kept[topic][1]
@@ -127,9 +126,9 @@ class Watch:
             return
         self._warned_at = now
         log.warning(
-            "retention may take records of %s partition %d that this query has not read, in about %d s: it stands at "
+            "retention may delete records of %s partition %d that this query has not read, in about %d s: it is at "
             "offset %d, %d before the end; raise retention.ms or retention.bytes of the topic, or give the query more "
-            "power",
+            "resources",
             where.topic,
             where.partition,
             left,
@@ -139,7 +138,8 @@ class Watch:
 
 
 def peek(cluster: Cluster, where: TopicPartition, offset: int) -> tuple[float | None, float | None]:
-    """Time of the batch at an offset in seconds, and its bytes per offset: a fetch of one byte gives a whole batch."""
+    """Timestamp of the batch at an offset in seconds, and its bytes per offset: a fetch of one byte returns a whole
+    batch."""
     for piece in fetch(cluster, where, start=offset, stop=offset + 1, bytes_max=1, wait_ms=0):
         for entry in entries(piece.data):
             span = entry.last_offset + 1 - min(entry.base_offset, offset)

@@ -1,1 +1,1 @@
-"""Where tables are: a folder of this machine or of a store that the workers share, behind one set of operations."""
+"""Storage of tables: a local folder or a store that the workers share, behind one set of operations."""

@@ -3,8 +3,8 @@
     Daily(place, "parquet").replace("pages", ["2026-01-31"], rows)   pages/day=2026-01-31/rows.parquet
     Daily(place, "delta").replace("pages", ["2026-01-31"], rows)     pages/ with the log of `deltalake`
 
-A day that is written again replaces what it was, at once for everybody who reads: so a run that was killed between two
-tables is simply done again. Rows are Arrow tables with the day as text in the column `day`.
+Writing a day again replaces it atomically for all readers. So a run that was killed between two tables is simply
+repeated. Rows are Arrow tables with the day as text in the column `day`.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class Daily:
         self._delta = delta.library() if format == "delta" else None
 
     def replace(self, table: str, days: Sequence[str], rows: pa.Table) -> None:
-        """Put these rows in the place of all that these days had."""
+        """Replace everything these days had with these rows."""
         if self._delta is None:
             for day in days:
                 own = rows.filter(pyarrow.compute.equal(rows["day"], day)).drop_columns("day")
@@ -45,7 +45,7 @@ class Daily:
         self._delta.write_deltalake(url, rows, mode="overwrite", partition_by=["day"], storage_options=options, **only)
 
     def read(self, table: str, days: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """Rows of these days, or of all; null where an older version wrote no such column."""
+        """Rows of these days, or of all. A column that an older version did not write is null."""
         if self._delta is not None:
             there = delta.table_at(self._place / table)
             chosen = [("day", "in", list(days))] if days is not None else None

@@ -1,4 +1,4 @@
-"""Delta tables on any storage, through deltalake: no JAR, and nothing that passes through the driver but file names."""
+"""Delta tables on any storage, through deltalake: no JAR, and only file names pass through the driver."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def library() -> Any:
 
 
 def table_at(location: Location) -> Any:
-    """The Delta table of a place; None when there is none."""
+    """The Delta table at a location; None if there is none."""
     url, options = location.delta()
     delta = library()
     try:
@@ -45,7 +45,7 @@ def commit(
     overwrite: bool = False,
     mark: tuple[str, int] | None = None,
 ) -> None:
-    """Make files that lie in a table's folder part of the table, in one commit; `mark`: a name and a number with it."""
+    """Add files in a table's folder to the table, in one commit. `mark`: a name and a number stored with it."""
     delta = library()
     url, options = location.delta()
     now_ms = int(time.time() * 1000)

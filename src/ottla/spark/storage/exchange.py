@@ -1,4 +1,4 @@
-"""Two folders of a local disk change places, in one step for everybody who looks."""
+"""Swaps two folders of a local disk in one atomic step."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ HERE: Final = -100  # AT_FDCWD
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Failed where the system or the file system cannot do it; OSError for everything else."""
+    """Raises Failed if the system or the file system cannot do it, OSError for everything else."""
     if not sys.platform.startswith("linux"):
-        raise Failed("Parquet files can be put together on Linux only: set compact to 0, or format to delta")
+        raise Failed("Parquet files can be compacted on Linux only: set compact to 0, or format to delta")
     rename = ctypes.CDLL(None, use_errno=True).renameat2
     if rename(HERE, os.fsencode(one), HERE, os.fsencode(other), EXCHANGE):
         code = ctypes.get_errno()

@@ -1,18 +1,18 @@
-"""A place for a table: a local path or the URL of a store, as a value that travels to the workers of a Spark job.
+"""A location of a table: a local path or the URL of a store, as a value that travels to the workers of a Spark job.
 
-    tables/orders   /data/my run   file:///data/orders      a folder, here or on a mount that all have
-    s3://bucket/orders   s3a://...                          S3 and what speaks its protocol
+    tables/orders   /data/my run   file:///data/orders      a folder, local or on a mount that all workers have
+    s3://bucket/orders   s3a://...                          S3 and compatible stores
     gs://bucket/orders                                      Google Cloud Storage
     abfs://container@account.dfs.core.windows.net/orders    Azure; abfss:// too
-    hdfs://host:port/orders                                 HDFS, by the libhdfs of a Hadoop that is installed
+    hdfs://host:port/orders                                 HDFS, through the libhdfs of an installed Hadoop
     another://...                                           whatever fsspec knows, if it is installed
 
 No JAR is needed: files are written by pyarrow (or fsspec) inside the Python workers, Delta tables by deltalake. A name
-in the URL of a store is taken as it stands, as by the stores' own tools; only `file:` is decoded, as URLs of files are.
+in the URL of a store is used literally, as by the stores' own tools. Only `file:` URLs are percent-decoded.
 
 Keys, regions and endpoints come from where these libraries look (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, the role of the
-machine, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY, ...) or from the options `storage.*`.
-Secrets given by file or variable (`storage.secret.file`, `.env`) are looked up by each process that needs them.
+machine, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY, ...) or from the options `storage.*`. Secrets given
+by file or variable (`storage.secret.file`, `.env`) are looked up by each process that needs them.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ OBJECTS: Final = ("s3", "gs", "abfs")  # stores without rename, whose objects ap
 
 @dataclass(frozen=True)
 class Location:
-    scheme: str  # as it was given; "file" for a local path
+    scheme: str  # as given; "file" for a local path
     authority: str  # bucket, container@account, or host:port
-    path: str  # absolute on this machine and on HDFS; a key, without a slash before it, in a bucket
+    path: str  # absolute on this machine and on HDFS; in a bucket a key without a leading slash
     settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # has secrets
 
     @classmethod
     def parse(cls, text: str | Path, settings: Mapping[str, str] | None = None) -> Location:
-        """A place by its path or URL; a scheme that nobody here can open is refused by its name."""
+        """The location of a path or URL. A scheme that cannot be opened here is refused."""
         given = tuple(sorted((settings or {}).items()))
         found = None if isinstance(text, Path) else SCHEME.fullmatch(text)
         if isinstance(text, str) and (file := FILE.fullmatch(text)):
@@ -71,7 +71,7 @@ class Location:
 
     @property
     def kind(self) -> str:
-        """Who opens it: file, s3, gs, abfs, hdfs or fsspec."""
+        """What opens it: file, s3, gs, abfs, hdfs or fsspec."""
         return LOCAL if self.scheme == LOCAL else KINDS.get(self.scheme, "fsspec")
 
     @property
@@ -93,17 +93,17 @@ class Location:
     # For the libraries that open it.
 
     def filesystem(self) -> tuple[Any, str]:
-        """The file system of pyarrow, and this place in it."""
+        """The pyarrow file system, and this location in it."""
         found, prefix = open_filesystem(self.kind, self.scheme, self.authority, self.settings)
         if self.kind == "fsspec":
             return found, str(found.handler.fs._strip_protocol(str(self)))
         return found, f"{prefix}{self.path}"
 
     def delta(self) -> tuple[str, dict[str, str]]:
-        """As deltalake takes it: a URL that it decodes, and its storage options. Some names it decodes twice."""
+        """In deltalake's form: a URL that it decodes, and its storage options. It decodes some names twice."""
         if trap := UNDELTA.search(self.path):
             raise Failed(
-                f"a Delta table cannot be at {self}: deltalake does not take {trap[0]} in a path; choose another"
+                f"a Delta table cannot be at {self}: deltalake does not accept {trap[0]} in a path; choose another"
             )
         if self.scheme == LOCAL:
             return Path(self.path).as_uri(), {}
@@ -112,11 +112,11 @@ class Location:
 
     @property
     def root(self) -> str:
-        """The URL of its bucket, by the name that the scheme has everywhere."""
+        """The URL of the bucket, with the scheme's common name."""
         return f"{self.kind if self.kind in ('s3', 'gs') else self.scheme}://{self.authority}"
 
     def object_options(self) -> dict[str, str]:
-        """Of the Rust library behind deltalake and obstore; it reads the environment by itself."""
+        """Options of the Rust library behind deltalake and obstore. It also reads the environment."""
         given = resolve(dict(self.settings))
         if self.kind == "s3":
             endpoint = (
@@ -149,16 +149,16 @@ def check_known(scheme: str) -> None:
         from fsspec import available_protocols
     except ModuleNotFoundError:
         raise Failed(
-            f"{scheme}:// is no storage that is known here: give a path, or one of {known}; fsspec knows more: pip "
+            f"{scheme}:// is not a known kind of storage: give a path, or one of {known}; fsspec knows more: pip "
             "install fsspec"
         ) from None
     if scheme not in available_protocols():
-        raise Failed(f"{scheme}:// is no storage that is known here: give a path, one of {known}, or one of fsspec's")
+        raise Failed(f"{scheme}:// is not a known kind of storage: give a path, one of {known}, or one of fsspec's")
 
 
 @cache
 def open_filesystem(kind: str, scheme: str, authority: str, settings: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
-    """A file system, kept for this process, and what stands before every path in it."""
+    """A file system, cached for this process, and the prefix of every path in it."""
     from pyarrow import fs
 
     given = resolve(dict(settings))
@@ -204,6 +204,6 @@ def gs_arguments(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def first_line(error: BaseException) -> str:
-    """The reason without the story around it; Arrow's errors have several lines."""
+    """The reason only: Arrow's errors have several lines."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return str(text).strip().partition("\n")[0]

@@ -1,6 +1,6 @@
 """Parquet files as a DataFrame, read by the tasks with pyarrow: on any storage, without a JAR.
 
-Columns that are in the name of a file (day=2026-01-31/...) come from there, as Spark does it.
+Columns that are encoded in a file's path (day=2026-01-31/...) are taken from it, as in Spark.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def read(spark: SparkSession, location: Location, names: Sequence[str], schema: 
 
 
 def arrow(schema: StructType) -> pa.Schema:
-    """As Spark exchanges rows with Python: times are microseconds in UTC."""
+    """As Spark exchanges rows with Python: timestamps are microseconds in UTC."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")
@@ -58,7 +58,7 @@ def parse_folders(name: str) -> dict[str, str | None]:
 
 
 def shape_rows(rows: pa.RecordBatch, told: dict[str, str | None], schema: pa.Schema) -> pa.RecordBatch:
-    """The columns that are wanted; those that a file does not have are null, or what its name says."""
+    """The requested columns. Columns that a file lacks come from its path, or are null."""
     columns = []
     for field in schema:
         if field.name in rows.schema.names:

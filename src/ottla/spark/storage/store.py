@@ -1,13 +1,13 @@
-"""A folder at a location: files that appear whole, names that one process gets, moves, and what is there.
+"""A folder at a location: files that appear whole, names that only one process can create, moves, and listings.
 
-    put      a small file in the place of what was there: readers see the one or the other
-    create   a small file under a name that nobody has yet; of several who try at once, one is told True
-    output   a stream for a large file under a name that no reader looks at, to be moved to its place later
+    put      write a small file, replacing an existing one: readers see the old one or the new one
+    create   write a small file under a new name; if several try at once, one gets True
+    output   a stream for a large file under a name that readers ignore, to be moved to its place later
     move     to another name, replacing what was there
 
-On a file system these are renames and links. A store without rename has other means: an object appears when all of it
-has arrived, `create` is a conditional put (by obstore: S3, Google and Azure know it), and a move is a copy inside the
-store, which appears at once, and a removal. Names are relative to the location, with slashes.
+On a file system these are renames and links. A store without rename works differently: an object appears when all of it
+has arrived, `create` is a conditional put (through obstore: S3, Google and Azure support it), and a move is a copy
+inside the store, which appears atomically, and a removal. Names are relative to the location, with slashes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from ottla.spark.storage.location import Location
 
-HIDDEN: Final = "_ottla"  # readers of tables leave out names that begin so
-COPIED_MAX: Final = 5 << 30  # S3 copies no larger object in one request
-TOGETHER: Final = 8  # moves at a time
+HIDDEN: Final = "_ottla"  # readers of tables ignore names with this prefix
+COPIED_MAX: Final = 5 << 30  # S3 cannot copy a larger object in one request
+TOGETHER: Final = 8  # concurrent moves
 TROUBLE: Final = (OSError, pa.ArrowException)
 
 
@@ -57,7 +57,7 @@ class Store:
         return self.local / name
 
     def read(self, name: str) -> bytes | None:
-        """The whole of a small file; None when there is none."""
+        """The content of a small file; None if there is none."""
         try:
             with self.input(name) as file:
                 data: bytes = file.read()
@@ -66,12 +66,12 @@ class Store:
             return None
 
     def input(self, name: str) -> Any:
-        """A file to read, anywhere in it; FileNotFoundError when there is none."""
+        """A file with random access; FileNotFoundError if there is none."""
         with explain_errors(self, "read"):
             return self._fs.open_input_file(self._at(name))
 
     def output(self, name: str) -> Any:
-        """A stream for a new file; it is there when it has been closed."""
+        """A stream for a new file, which appears when it is closed."""
         with explain_errors(self, "written"):
             if self.local is not None:
                 self.path(name).parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ class Store:
                     output.write(data)
                 return
             draft = f"{name}.{uuid.uuid4().hex}.new"
-            if "/" in name:  # a name that begins with _ is no part of a table
+            if "/" in name:  # a name that begins with _ is not part of a table
                 folder, _, last = name.rpartition("/")
                 draft = f"{folder}/_{last}.{uuid.uuid4().hex}.new"
             with self.output(draft) as output:
@@ -94,7 +94,7 @@ class Store:
             self._rename(draft, name)
 
     def create(self, name: str, data: bytes) -> bool:
-        """Whether the name is ours. An answer that was lost on its way, and asked for again, is known by the data."""
+        """Whether the name is ours. If the response was lost and the request repeated, the data shows whose it is."""
         with explain_errors(self, "written"):
             return self._create(name, data) or self.read(name) == data
 
@@ -104,7 +104,7 @@ class Store:
             return found
 
     def files(self, folder: str = "") -> list[Found]:
-        """All files below a folder, in the order of their names; none when it is not there."""
+        """All files below a folder, sorted by name; none if it does not exist."""
         from pyarrow import fs
 
         with explain_errors(self, "read"):
@@ -116,7 +116,7 @@ class Store:
         )
 
     def move(self, source: str, target: str) -> None:
-        """FileNotFoundError when there is no source."""
+        """Raises FileNotFoundError if there is no source."""
         if source == target:
             return
         with explain_errors(self, "written"):
@@ -132,7 +132,7 @@ class Store:
             self._fs.delete_file(self._at(source))
 
     def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Several at a time where a move is a copy."""
+        """Several at a time if a move is a copy."""
         if self.renames:
             for source, target in pairs:
                 self.move(source, target)
@@ -146,7 +146,7 @@ class Store:
             self._fs.delete_file(self._at(name))
 
     def remove_folder(self, name: str) -> None:
-        """Best effort: what cannot be removed does no harm."""
+        """Best effort: leftovers do no harm."""
         if self.local is not None:
             shutil.rmtree(self.path(name), ignore_errors=True)
             return
@@ -157,7 +157,7 @@ class Store:
         return f"{self._base}/{name}" if name else self._base
 
     def _make_folder(self, name: str) -> None:
-        """A bucket has no folders, only names with slashes in them."""
+        """A bucket has no folders, only names with slashes."""
         if self.renames and "/" in name:
             self._fs.create_dir(self._at(name.rpartition("/")[0]), recursive=True)
 
@@ -194,7 +194,7 @@ class Store:
             elif self.exists(name):
                 return False
             else:
-                self._fs.move(self._at(draft), self._at(name))  # HDFS refuses it when the name is taken
+                self._fs.move(self._at(draft), self._at(name))  # HDFS refuses it if the name is taken
         except FileExistsError:
             return False
         finally:
@@ -203,10 +203,10 @@ class Store:
 
 
 def create_through(files: Any, path: str, data: bytes) -> None:
-    """Create a file by fsspec; FileExistsError when the name is taken.
+    """Create a file with fsspec; FileExistsError if the name is taken.
 
-    fsspec's own way is to look first and write then, and two may look at the same time. Where a file system has no
-    better one of its own, its files are opened so that only one can create them.
+    fsspec checks first and then writes, so two may check at the same time. If a file system has nothing better, its
+    files are opened in a mode that lets only one create them.
     """
     from fsspec import AbstractFileSystem
 
@@ -218,7 +218,7 @@ def create_through(files: Any, path: str, data: bytes) -> None:
 
 
 def put_new(location: Location, name: str, data: bytes) -> bool:
-    """A put that the store refuses when the name is taken."""
+    """A put that the store refuses if the name is taken."""
     try:
         import obstore
         from obstore.exceptions import AlreadyExistsError, BaseError
@@ -229,7 +229,7 @@ def put_new(location: Location, name: str, data: bytes) -> bool:
         ) from None
     options = location.object_options()
     plain = options.pop("aws_allow_http", None) is not None
-    given: dict[str, Any] = {"config": options}  # which options there are depends on the kind of store
+    given: dict[str, Any] = {"config": options}  # the options depend on the kind of store
     if plain:
         given["client_options"] = {"allow_http": True}
     try:
@@ -244,7 +244,8 @@ def put_new(location: Location, name: str, data: bytes) -> bool:
 
 @contextmanager
 def explain_errors(store: Store, what: str) -> Iterator[None]:
-    """Errors of a remote store become a sentence. Those of the local disk stay OSErrors: callers check their codes."""
+    """Turn errors of a remote store into a sentence. Those of the local disk stay OSErrors: callers check their
+    codes."""
     try:
         yield
     except FileNotFoundError:

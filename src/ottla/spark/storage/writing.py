@@ -1,10 +1,10 @@
 """Rows of a DataFrame as Parquet files, written by the tasks with pyarrow; the driver gets their names.
 
-    written(frame, location, by=("day", "host"), order=("offset",))
+    write_files(frame, location, by=("day", "host"), order=("offset",))
 
-All rows with the same values of `by` go to one file, in `order`; without `by` each task writes one file. A file has a
-name that nobody else has, so a task that runs twice leaves one that nobody knows of. What becomes of the files is the
-caller's business: they are moved to their places (`Store.move_all`), or committed to a Delta table (`delta.commit`).
+All rows with the same values of `by` go to one file, in `order`; without `by` each task writes one file. File names are
+unique, so a task that runs twice leaves a file that is not used. The caller decides what happens to the files: they are
+moved to their places (`Store.move_all`), or committed to a Delta table (`delta.commit`).
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
     from ottla.spark.storage.location import Location
 
-ESCAPED: Final = frozenset("\"#%'*/:=?\\{}[]^\x7f") | frozenset(
-    map(chr, range(32))
-)  # in names of folders, as Spark does
+ESCAPED: Final = frozenset("\"#%'*/:=?\\{}[]^\x7f") | frozenset(map(chr, range(32)))  # in names of folders, as in Spark
 NOTHING: Final = "__HIVE_DEFAULT_PARTITION__"
 GROUP_BYTES: Final = 32 << 20
 OUTPUT: Final = "name string, keys array<string>, rows long, size long"
@@ -49,7 +47,7 @@ class WrittenFile:
 
     @property
     def folder(self) -> str:
-        """Its folder in a table, as Spark, pyarrow and pandas read them: day=2026-01-31/host=web-1."""
+        """Its folder in a table, in the layout of Spark, pyarrow and pandas: day=2026-01-31/host=web-1."""
         return "/".join(f"{column}={escape(value)}" for column, value in self.by)
 
 
@@ -69,7 +67,7 @@ def write_files(
     prefix: str = "part-",
     int96: bool = True,
 ) -> list[WrittenFile]:
-    """Write the rows below a location. `int96`: times as Spark writes them; Delta wants plain ones."""
+    """Write the rows below a location. `int96`: timestamps as Spark writes them; Delta needs plain ones."""
     rows = frame.repartition(*by).sortWithinPartitions(*by, *order) if by else frame
     task = partial(write, location=location, by=tuple(by), suffix=suffix, prefix=prefix, int96=int96)
     found = rows.mapInArrow(task, OUTPUT).collect()
@@ -82,7 +80,7 @@ def write_files(
 def write(
     batches: Iterator[pa.RecordBatch], *, location: Location, by: tuple[str, ...], suffix: str, prefix: str, int96: bool
 ) -> Iterator[pa.RecordBatch]:
-    """In a task: batches in the order of `by` become files, one after the other."""
+    """In a task: batches in the order of `by` become files, one after another."""
     store = Store(location)
     open_file: RowFile | None = None
     try:
@@ -108,7 +106,7 @@ def write(
 
 
 def runs(batch: pa.RecordBatch, by: tuple[str, ...]) -> Iterator[tuple[tuple[str | None, ...], pa.RecordBatch]]:
-    """Rows that follow each other with the same values of `by`, without these columns."""
+    """Consecutive rows with the same values of `by`, without these columns."""
     rest = batch.drop_columns(list(by)) if by else batch
     if not batch.num_rows:
         return
@@ -127,7 +125,7 @@ def runs(batch: pa.RecordBatch, by: tuple[str, ...]) -> Iterator[tuple[tuple[str
 
 
 def write_empty(location: Location, name: str, schema: pa.Schema) -> WrittenFile:
-    """A file without rows, so that a table without any has columns."""
+    """A file without rows, so that an empty table has columns."""
     RowFile(Store(location), name, (), schema, int96=True).close()
     return WrittenFile(name, (), 0, 0)
 
@@ -148,7 +146,7 @@ class RowFile:
         )
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Rows wait until they fill a row group: Spark's batches are small."""
+        """Rows are collected until they fill a row group: Spark's batches are small."""
         self._waiting.append(rows)
         self._waiting_bytes += rows.nbytes
         self._rows += rows.num_rows
@@ -161,7 +159,7 @@ class RowFile:
         self._waiting, self._waiting_bytes = [], 0
 
     def close(self) -> pa.RecordBatch:
-        """The row that tells the driver."""
+        """The row that reports the file to the driver."""
         if self._waiting:
             self._group()
         self._writer.close()

@@ -1,14 +1,14 @@
 """Avro values as Spark columns, and back.
 
-    avro.decode("value", registry.latest("orders-value"))     each value by the schema it names, seen as this one
-    avro.decode("value", "order.avsc", registry=registry)     the same, seen as a schema of one's own
+    avro.decode("value", registry.latest("orders-value"))     each value by the schema it names, read as this one
+    avro.decode("value", "order.avsc", registry=registry)     the same, read as a schema of your own
     avro.decode("value", "order.avsc")                        bare bytes, written with this very schema
     avro.decode("value", "order.avsc", writer="old.avsc")     bare bytes, written with another
     avro.encode(F.struct("id", "total"), registry.register("orders-value", "order.avsc"))      with a header
     avro.encode(F.struct("id", "total"), "order.avsc")        bare bytes
-    avro.schema(frame.schema, "shop.Order")                   a schema that holds the rows of a frame, as text
+    avro.schema(frame.schema, "shop.Order")                   a schema for the rows of a frame, as text
 
-`avro_schema` says which Avro type becomes which Spark type, `outcome` what becomes of bytes that cannot be read.
+`avro_schema` maps Avro types to Spark types, `outcome` defines what happens to bytes that cannot be read.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, types
 
-# What fastavro and Arrow raise on bytes that are no value of the schema: torn ones, wild lengths, text that is no
+# What fastavro and Arrow raise on bytes that are not a value of the schema: torn ones, absurd lengths, text that is not
 # UTF-8, indexes without a symbol or a branch, values that the reader's type cannot hold, schemas that do not resolve.
 BAD: Final = (
     EOFError, ValueError, LookupError, TypeError, ArithmeticError, MemoryError, StopIteration, RecursionError,
@@ -60,7 +60,7 @@ def decode(
     mode: str = PERMISSIVE,
     error: str | None = None,
 ) -> Column:
-    """Bytes to the Spark type of `schema`: a file, a text, JSON values, or one from a registry."""
+    """Decode bytes to the Spark type of `schema`: a file, a text, JSON values, or one from a registry."""
     reader = load(schema)
     if isinstance(schema, Registered):
         registry = registry or schema.registry
@@ -72,7 +72,7 @@ def decode(
 
 
 def encode(column: Column | str, schema: Any) -> Column:
-    """A struct to bytes; with the header if `schema` is from a registry. Null stays null: a tombstone."""
+    """Encode a struct as bytes; with the header if `schema` is from a registry. Null stays null: a tombstone."""
     written = load(schema)
     assert written.tree, "refused here, not on a worker"
     prefix = header(schema.id) if isinstance(schema, Registered) else b""
@@ -80,7 +80,7 @@ def encode(column: Column | str, schema: Any) -> Column:
 
 
 def schema(kind: types.StructType, name: str) -> str:
-    """The text of a schema for the rows of a frame; fields that may be null have null as their default."""
+    """The text of a schema for the rows of a frame. Nullable fields have null as their default."""
     return json.dumps(avro_schema.from_spark(kind, name))
 
 
@@ -121,14 +121,14 @@ def decode_values(
             try:
                 made[row] = read(content)
             except BAD as error:
-                report.bad(row, f"is no {reader.tree.value.label} as {written.what} has it: {reason(error)}")
+                report.bad(row, f"is not a valid {reader.tree.value.label} of {written.what}: {reason(error)}")
     return report.finish(columns(made, reader, report))
 
 
 def batches(
     values: pa.Array, writer: Schema, registry: Registry | None, with_header: bool, report: Report
 ) -> Iterator[tuple[Schema, Sequence[int]]]:
-    """The rows by the schema that they were written with; those that name none are reported."""
+    """The rows by the schema that they were written with. Rows that name none are reported."""
     if not with_header:
         yield writer, range(len(values))
         return
@@ -145,7 +145,7 @@ def batches(
 
 @lru_cache(256)
 def reading(writer: Schema, reader: Schema) -> Callable[[bytes], Any]:
-    """One value to Python, all of its bytes used up."""
+    """Decode one value to Python; all of its bytes must be used."""
     wrote, wants = parse_schema(writer), None if writer.text == reader.text else parse_schema(reader)
     shape = None
     if choices := list(unions(reader.tree)):
@@ -154,8 +154,8 @@ def reading(writer: Schema, reader: Schema) -> Callable[[bytes], Any]:
 
     around, reads = io.BytesIO, fastavro.schemaless_reader
     if wants is not None and leaves_out(wants, wrote):
-        # fastavro skips without care for where the bytes end, and in C, where a value that is deep enough ends the
-        # process. Both cost a quarter of the speed or more, so that all others are spared.
+        # fastavro skips without checking where the bytes end, and in C, where a deeply nested value crashes the
+        # process. Guarding against both costs a quarter of the speed or more, so it is only done where needed.
         around, reads = Whole, in_python.schemaless_reader if is_recursive(wrote, ()) else reads
 
     def read(content: bytes) -> Any:
@@ -169,7 +169,8 @@ def reading(writer: Schema, reader: Schema) -> Callable[[bytes], Any]:
 
 
 class Whole(io.BytesIO):
-    """Bytes that are never fewer than was asked for: a wild count of items to skip would be tried to the last."""
+    """Bytes that raise if fewer are left than requested: otherwise an absurd count of items to skip would be tried to
+    the last."""
 
     def read(self, size: int | None = -1, /, take: Callable[..., bytes] = io.BytesIO.read) -> bytes:
         found = take(self, size)
@@ -184,17 +185,17 @@ def parse_schema(schema: Schema) -> Any:
         made = fastavro.parse_schema(schema.plain)
         endless = has_endless_arrays(made)
     except UNPARSED as error:
-        raise Unfit(f"{schema.what} is no Avro schema: {reason(error)}") from None
+        raise Unfit(f"{schema.what} is not an Avro schema: {reason(error)}") from None
     if endless:
         raise Unfit(
-            f"{schema.what} has an array whose items take no bytes, so that five bytes stand for billions of them: "
-            f"give its items something to hold"
+            f"{schema.what} has an array whose items take no bytes, so five bytes could mean billions of them: "
+            f"give its items some content"
         )
     return made
 
 
 def columns(made: list[Any], reader: Schema, report: Report) -> pa.Array:
-    """Decoded values as an Arrow array; if one of them does not fit its type, each is tried by itself to find it."""
+    """Decoded values as an Arrow array. If one of them does not fit its type, each is tried alone to find it."""
     kind = raw_type(reader.tree)
     try:
         return refine(pa.array(made, kind), reader.tree)
@@ -222,7 +223,7 @@ def encode_values(values: pa.Array, schema: Schema, prefix: bytes) -> pa.Array:
         try:
             fastavro.schemaless_writer(stream, wrote, row)
         except BAD as error:
-            raise Failed(f"{str(row)[:200]} cannot be written as {schema.what} has it: {reason(error)}") from None
+            raise Failed(f"{str(row)[:200]} cannot be written as {schema.what}: {reason(error)}") from None
         made.append(stream.getvalue())
     return pa.array(made, pa.binary())
 

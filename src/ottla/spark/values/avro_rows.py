@@ -1,10 +1,10 @@
-"""Between Python values as fastavro has them and Arrow columns as Spark has them.
+"""Converts between Python values as fastavro has them and Arrow columns as Spark has them.
 
-Decoded records become one Arrow array in one call, dates and timestamps still as numbers; the numbers become dates and
-timestamps a column at a time. On the way back columns become lists first and rows last: a row is a dict made by zip.
+Decoded records become one Arrow array in one call, with dates and timestamps still as numbers. The numbers are then
+converted a column at a time. On the way back, columns become lists first and rows last: a row is a dict made by zip.
 
-Where a schema has unions, fastavro is given the writer's schema with marks, and hands over what is marked as
-(label, value): the label is that of the reader's type which the value was read as, and so of its branch.
+If a schema has unions, fastavro is given the writer's schema with marks, and returns marked values as (label, value).
+The label is that of the reader's type as which the value was read, and so of its branch.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RAW = {
 
 
 def raw_type(node: Node) -> pa.DataType:
-    """What decoded values become first: as they lie in the bytes, but for decimals."""
+    """The first Arrow type of decoded values: as encoded in the bytes, except for decimals."""
     node = node.value
     if node.kind == "record":
         return pa.struct([(name, raw_type(field)) for name, field, _ in node.fields])
@@ -62,7 +62,7 @@ def inner(node: Node) -> Node:
 
 
 def refine(values: pa.Array, node: Node) -> pa.Array:
-    """Numbers that are dates or timestamps, as those, wherever they are in the column."""
+    """Convert numbers that are dates or timestamps, at any depth of the column."""
     node = node.value
     if not has_moments(node):
         return values
@@ -90,7 +90,7 @@ def refine(values: pa.Array, node: Node) -> pa.Array:
 
 
 def floor_divide(values: pa.Array, divisor: int) -> pa.Array:
-    """Division towards the past, as a moment before 1970 needs it."""
+    """Division rounding down, as times before 1970 need it."""
     quotient = pc.divide(values, divisor)
     behind = pc.less(pc.subtract(values, pc.multiply(quotient, divisor)), 0)
     return pc.subtract(quotient, behind.cast(pa.int64()))
@@ -102,7 +102,7 @@ def has_moments(node: Node) -> bool:
 
 
 def unions(node: Node) -> Iterator[Node]:
-    """Every union within that is more than a nullable type: its values must be told apart one by one."""
+    """Every nested union that is more than a nullable type: its values must be distinguished one by one."""
     node = node.value
     if node.kind == "union":
         yield node
@@ -111,16 +111,18 @@ def unions(node: Node) -> Iterator[Node]:
 
 
 def has_both_widths(union: Node) -> bool:
-    """Has it numbers that are the same in Python? The first that comes would cut them, or not hold them at all."""
+    """Has it numeric types that are the same in Python? The first that matches would truncate them, or not hold
+    them."""
     kinds = {branch.kind for branch in union.branches}
     return any(widths <= kinds for widths in WIDER)
 
 
 def label_value(value: Any, writer: Any, reader: Any) -> tuple[str, Any]:
-    """What fastavro calls with each value of a marked type: the label of what it was read as, and the value."""
+    """What fastavro calls with each value of a marked type: returns the label of the type it was read as, and the
+    value."""
     seen = writer if reader is None else reader
     label = seen if isinstance(seen, str) else seen.get("name") or seen["type"]
-    # To widen whole numbers is left to us: fastavro does it for types without a logical one.
+    # Widening integers is left to us: fastavro does it only for types without a logical type.
     return label, float(value) if label in ("float", "double") else value
 
 
@@ -133,7 +135,7 @@ LOGICAL_READERS[f"fixed-{MARK}-decimal"] = label_decimal
 
 
 def members(node: Node, numbers: bool) -> Callable[[Any], Any]:
-    """A function that takes off all marks, and puts each value of a union under the name of its branch."""
+    """A function that removes all marks, and puts each value of a union under the name of its branch."""
     node = node.value
     if node.kind == "record":
         parts = [(name, members(field, numbers)) for name, field, _ in node.fields]
@@ -155,7 +157,7 @@ def members(node: Node, numbers: bool) -> Callable[[Any], Any]:
 
 def member(node: Node, numbers: bool) -> Callable[[Any], Any]:
     branches = [(branch, f"member{at}", members(branch, numbers)) for at, branch in enumerate(node.branches)]
-    branches.sort(key=lambda each: bool(each[0].name))  # a map is a dict too: what has a name comes with its mark
+    branches.sort(key=lambda each: bool(each[0].name))  # a map is a dict too: named types have a mark
 
     def union(value: Any) -> Any:
         if value is None:
@@ -163,7 +165,7 @@ def member(node: Node, numbers: bool) -> Callable[[Any], Any]:
         for branch, name, part in branches:
             if is_of(value, branch):
                 return {name: part(value)}
-        raise ValueError(f"{value!r} is of no branch of its union")
+        raise ValueError(f"{value!r} matches no branch of its union")
 
     return union
 
@@ -199,7 +201,8 @@ PYTHON: dict[str, type] = {
 
 
 def is_of(value: Any, branch: Node) -> bool:
-    """By its mark; what has none is alone with its Python type in the union, or is a default, which is never marked."""
+    """By its mark. A value without one is the only one of its Python type in the union, or a default, which is never
+    marked."""
     if type(value) is tuple:
         return bool(branch.label == value[0])
     return type(value) is (Decimal if branch.logical == "decimal" else PYTHON[branch.kind])
@@ -209,7 +212,7 @@ def is_of(value: Any, branch: Node) -> bool:
 
 
 def rows(values: pa.Array, node: Node, path: str) -> list[Any]:
-    """Python values as fastavro writes them; a column that does not fit the schema is a sentence."""
+    """Python values as fastavro writes them. A column that does not fit the schema raises Failed."""
     node = node.value
     kind = values.type
     if node.kind == "record":
@@ -236,9 +239,9 @@ def records(values: pa.Array, node: Node, path: str) -> list[Any]:
     given = [field.name for field in values.type]
     wanted = {name for name, _, _ in node.fields}
     if unknown := [name for name in given if name not in wanted]:
-        raise Failed(f"{path}.{unknown[0]} is no field of {node.name}: leave it out, or add it to the schema")
+        raise Failed(f"{path}.{unknown[0]} is not a field of {node.name}: remove it, or add it to the schema")
     names, columns = [], []
-    parts = values.flatten()  # null where the struct is, or what lies beneath would be judged too
+    parts = values.flatten()  # null where the struct is null, otherwise hidden values would be checked too
     for name, field, has_default in node.fields:
         if name in given:
             names.append(name)
@@ -278,7 +281,7 @@ def choose_members(values: pa.Array, node: Node, path: str) -> list[Any]:
 
 
 def is_exact(values: pa.Array, kind: pa.DataType) -> bool:
-    """Does a narrower floating type hold all that is in a column? Arrow rounds without a word."""
+    """Does a narrower floating type hold all values of a column exactly? Arrow rounds silently."""
     if not pa.types.is_float64(values.type):
         return True
     same = pc.equal(values.cast(kind).cast(values.type), values)
@@ -312,7 +315,7 @@ def leaves(values: pa.Array, node: Node, path: str) -> list[Any]:
 
 
 def python(values: pa.Array) -> list[Any]:
-    """to_pylist, for numbers without nulls at the speed of numpy."""
+    """Like to_pylist, but at numpy's speed for numbers without nulls."""
     if not values.null_count and (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
         return values.to_numpy().tolist()  # type: ignore[no-any-return]
     return values.to_pylist()  # type: ignore[no-any-return]
@@ -324,7 +327,7 @@ def pieces(values: pa.Array, items: list[Any]) -> list[Any]:
 
 
 def hidden(made: list[Any], values: pa.Array) -> list[Any]:
-    """None where the column is null, whatever lies beneath."""
+    """None where the column is null, whatever the array holds there."""
     if not values.null_count:
         return made
     return [row if there else None for row, there in zip(made, values.is_valid().to_pylist(), strict=True)]

@@ -40,7 +40,7 @@ PRIMITIVE: Final[dict[str, types.DataType]] = {
     "string": types.StringType(),
 }
 NAMED: Final = ("record", "error", "enum", "fixed")
-TIMESTAMPS: Final = {  # units in a microsecond are below one: (multiply by, divide by)
+TIMESTAMPS: Final = {  # (multiply by, divide by) to get microseconds
     "timestamp-millis": (1000, 1),
     "timestamp-micros": (1, 1),
     "timestamp-nanos": (1, 1000),
@@ -49,12 +49,12 @@ TIMESTAMPS_BY_NAME: Final = {**TIMESTAMPS, **{f"local-{name}": scale for name, s
 DECIMAL_PRECISION_MAX: Final = 38
 WIDER: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 NUMBERS: Final = ("int", "long", "float", "double")
-MARK: Final = "ottla-told"  # a logical type of our own, by which fastavro tells what a value was read as
+MARK: Final = "ottla-told"  # Ottla's own logical type, by which fastavro reports what a value was read as
 
 
 @dataclass(frozen=True)
 class Node:
-    """One type of a schema: primitive, or with what it is made of."""
+    """One type of a schema: a primitive, or composed of others."""
 
     kind: str
     name: str = ""  # of a record, enum or fixed, with its namespace
@@ -67,7 +67,7 @@ class Node:
 
     @cached_property
     def value(self) -> Node:
-        """Itself, or what a union with null, or of two widths of a number, comes down to."""
+        """Itself; or, for a union with null or of two widths of a number, the type it amounts to."""
         if self.kind != "union":
             return self
         branches = [branch for branch in self.branches if branch.kind != "null"]
@@ -78,7 +78,7 @@ class Node:
 
     @cached_property
     def parts(self) -> list[Node]:
-        """What it is made of."""
+        """The types it is composed of."""
         return [field for _, field, _ in self.fields] + list(self.branches) + ([self.items] if self.items else [])
 
     @cached_property
@@ -87,7 +87,7 @@ class Node:
 
     @cached_property
     def label(self) -> str:
-        """By which name this branch of a union is told from the others."""
+        """The name that distinguishes this branch of a union from the others."""
         return self.name or self.kind
 
     def spark_type(self) -> types.DataType:
@@ -114,10 +114,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Schema:
-    """A schema that was read and understood; `plain` is it in JSON values as fastavro gets it."""
+    """A parsed schema. `plain` is its form in JSON values for fastavro."""
 
     text: str
-    what: str  # for sentences: its name, or the id it has in the registry
+    what: str  # for messages: its name, or its id in the registry
 
     @cached_property
     def json(self) -> Any:
@@ -126,7 +126,7 @@ class Schema:
         except ValueError:
             if self.text in PRIMITIVE:
                 return self.text
-            raise Unfit(f"{self.what} is no Avro schema, since it is no JSON: {self.text[:80]!r}") from None
+            raise Unfit(f"{self.what} is not an Avro schema, since it is not JSON: {self.text[:80]!r}") from None
 
     @cached_property
     def tree(self) -> Node:
@@ -134,12 +134,12 @@ class Schema:
 
     @cached_property
     def plain(self) -> Any:
-        """Without logical types, but for decimals: dates and timestamps stay numbers until they are Arrow columns."""
+        """Without logical types, except decimals: dates and timestamps stay numbers until they are Arrow columns."""
         return strip(self.json)
 
 
 def load(source: Any) -> Schema:
-    """A schema from a file, a text, JSON values, or a registry, with all that it refers to put in its place."""
+    """A schema from a file, a text, JSON values, or a registry, with its references inlined."""
     if isinstance(source, Schema):
         return source
     if isinstance(source, Registered):
@@ -150,7 +150,7 @@ def load(source: Any) -> Schema:
 
 @lru_cache(256)
 def load_registered(source: Registered) -> Schema:
-    """Once for each id in a process, since references are fetched anew."""
+    """Cached by id in each process, because references are fetched again each time."""
     if source.kind != AVRO:
         raise Unfit(
             f"{source} of {source.registry} is {source.kind}, which ottla.spark.values.{source.kind.lower()} reads"
@@ -163,7 +163,7 @@ def load_registered(source: Registered) -> Schema:
 
 
 class Reader:
-    """Turns JSON values into nodes, and says what is wrong with them."""
+    """Turns JSON values into nodes, and reports what is wrong with them."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -175,7 +175,7 @@ class Reader:
         if isinstance(schema, list):
             return Node("union", branches=tuple(self.node(branch, namespace, within) for branch in schema))
         if not isinstance(schema, dict) or "type" not in schema:
-            raise Unfit(f"{self._what} is no Avro schema: {str(schema)[:80]} has no type")
+            raise Unfit(f"{self._what} is not an Avro schema: {str(schema)[:80]} has no type")
         kind = schema["type"]
         if isinstance(kind, dict | list):
             return self.node(kind, namespace, within)
@@ -208,21 +208,21 @@ class Reader:
         for full in (full_name(name, namespace), name):
             if full in within:
                 raise Unfit(
-                    f"{self._what} is recursive ({full} within itself), and a Spark type cannot be: "
-                    f"read it with a schema that leaves that field out or stops at a depth"
+                    f"{self._what} is recursive ({full} within itself), but a Spark type cannot be: "
+                    f"read it with a schema without that field, or of limited depth"
                 )
             if full in self._known:
                 return self._known[full]
         raise Unfit(f"{self._what} uses the type {name}, which neither it nor its references define")
 
     def _logical(self, schema: dict[str, Any], node: Node) -> Node:
-        """An unknown or misplaced logical type is the type beneath it, as Avro wants it."""
+        """An unknown or misplaced logical type is ignored, as Avro requires."""
         logical = schema.get("logicalType")
         if logical == "decimal" and node.kind in ("bytes", "fixed"):
             precision, scale = int(schema.get("precision", 0)), int(schema.get("scale", 0))
             if not 0 <= scale <= precision <= DECIMAL_PRECISION_MAX or not precision:
                 raise Unfit(
-                    f"{self._what} has a decimal({precision}, {scale}), and Spark's go up to {DECIMAL_PRECISION_MAX} "
+                    f"{self._what} has a decimal({precision}, {scale}), but Spark's go up to {DECIMAL_PRECISION_MAX} "
                     f"digits: read it as plain {node.kind}"
                 )
             return Node(node.kind, node.name, "decimal", precision=precision, scale=scale)
@@ -251,10 +251,10 @@ def strip(schema: Any) -> Any:
 
 
 def mark(schema: Any, numbers: bool) -> Any:
-    """A plain schema of a writer, its named types marked, and its numbers too if they are to be told apart.
+    """A writer's plain schema with its named types marked, and its numbers too if they must be distinguished.
 
-    Which branch of a union a value was read as lies in its bytes, but a Python value may be of several: of int and
-    long, or of two records. Defaults are left out, since those of a writer are of no use.
+    The bytes show which branch of a union a value was read as, but a Python value may match several: int and long, or
+    two records. Defaults are left out, since those of a writer are not used.
     """
     if isinstance(schema, list):
         return [mark(branch, numbers) for branch in schema]
@@ -286,7 +286,7 @@ def mark(schema: Any, numbers: bool) -> Any:
 
 
 def leaves_out(reader: Any, writer: Any) -> bool:
-    """May there be something in values of a writer that the reader's schema has no place for? Both are parsed."""
+    """May values of this writer have fields that the reader's schema lacks? Both are parsed."""
     wanted = [
         (
             {short(name) for name in (record["name"], *record.get("aliases", ()))},
@@ -310,7 +310,7 @@ def records(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def is_recursive(schema: Any, within: tuple[str, ...]) -> bool:
-    """Is a type of a parsed schema within itself? Names are whole there, and stand for what was defined before them."""
+    """Does a parsed schema contain a type within itself? Names are full there, and refer to earlier definitions."""
     if isinstance(schema, str):
         return schema in within
     if isinstance(schema, dict) and "fields" in schema:
@@ -319,7 +319,7 @@ def is_recursive(schema: Any, within: tuple[str, ...]) -> bool:
 
 
 def has_endless_arrays(schema: Any) -> bool:
-    """Is there an array in a parsed schema whose items take no bytes? No count of them is too large for a value."""
+    """Has a parsed schema an array whose items take no bytes? Then a short value can claim any number of them."""
     known = {record["name"]: record for record in records(schema)}
 
     def is_nothing(kind: Any) -> bool:
@@ -350,7 +350,7 @@ def short(name: str) -> str:
 
 
 def inline(schema: Any, needed: dict[str, Any], namespace: str, seen: set[str]) -> Any:
-    """References replaced by what they refer to, each where it is first used; afterwards its name will do."""
+    """Replace references by what they refer to, each where it is first used; after that its name is enough."""
     if isinstance(schema, str):
         for full in (full_name(schema, namespace), schema):
             if full in needed and full not in seen:
@@ -365,7 +365,7 @@ def inline(schema: Any, needed: dict[str, Any], namespace: str, seen: set[str]) 
     if schema.get("type") in NAMED:
         name = full_name(str(schema.get("name", "")), schema.get("namespace") or namespace)
         namespace = name.rpartition(".")[0]
-        # A definition that moved elsewhere keeps the namespace it was written in.
+        # A definition that moved elsewhere keeps its original namespace.
         changed |= {"name": name}
         changed.pop("namespace", None)
         changed["fields"] = [
@@ -380,7 +380,7 @@ def inline(schema: Any, needed: dict[str, Any], namespace: str, seen: set[str]) 
     return changed
 
 
-# --- the other way ---------------------------------------------------------------------------------------------------
+# --- from Spark types ------------------------------------------------------------------------------------------------
 
 FROM_SPARK: Final[dict[type[types.DataType], Any]] = {
     types.BooleanType: "boolean",
@@ -399,7 +399,7 @@ FROM_SPARK: Final[dict[type[types.DataType], Any]] = {
 
 
 def from_spark(kind: types.DataType, name: str, nullable: bool = False) -> Any:
-    """The Avro schema, in JSON values, that holds all that a Spark type can; nested records are named by their path."""
+    """The Avro schema, in JSON values, for a Spark type. Nested records are named by their path."""
     if isinstance(kind, types.StructType):
         fields = []
         for field in kind.fields:

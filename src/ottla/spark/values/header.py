@@ -1,12 +1,12 @@
-"""The header that Confluent's serializers put in front of a value, and where the value begins behind it.
+"""The header that Confluent's serializers put before a value, and where the value begins after it.
 
     0            magic byte
     u32          id of the schema in the registry, big-endian
     [varints]    Protobuf only: which message of the schema's file, as zigzag varints: how many, then an index per level
                  of nesting; the single byte 0 stands for the first message of the file
 
-Whole columns are looked at in place: the bytes of an Arrow array lie one after the other, and numpy reads the five in
-front of each value without making an object of any.
+Whole columns are processed in place: the bytes of an Arrow array are contiguous, and numpy reads the five before each
+value without creating objects.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def by_schema(values: pa.Array, report: Report) -> Iterator[tuple[int, list[int]
 
 
 def spans(values: pa.Array) -> tuple[NDArray[numpy.int64], NDArray[numpy.uint8]]:
-    """Where each value begins and ends, and all bytes."""
+    """Start and end of each value, and all bytes."""
     width = numpy.int64 if pa.types.is_large_binary(values.type) else numpy.int32
     _, places, content = values.buffers()
     if places is None or not len(values):
@@ -72,13 +72,13 @@ def spans(values: pa.Array) -> tuple[NDArray[numpy.int64], NDArray[numpy.uint8]]
 
 
 def bodies(values: pa.Array, with_header: bool) -> list[bytes | None]:
-    """The values, or what stands behind their headers. (Arrow's binary_slice fails on short values.)"""
+    """The values, or what follows their headers. (Arrow's binary_slice fails on short values.)"""
     plain: list[bytes | None] = values.to_pylist()
     return [value and value[SIZE:] for value in plain] if with_header else plain
 
 
 def message_index(value: bytes) -> tuple[tuple[int, ...], int]:
-    """Which message a Protobuf body holds, and where it begins; ValueError when the list is torn or absurd."""
+    """Which message a Protobuf body contains, and where it begins. ValueError if the list is torn or absurd."""
     count, at = varint(value, 0)
     if count == 0:
         return FIRST_MESSAGE, at
@@ -107,4 +107,4 @@ def varint(value: bytes, at: int) -> tuple[int, int]:
         result |= (byte & 0x7F) << shift
         if byte < 0x80:
             return (result >> 1) ^ -(result & 1), at
-    raise ValueError("its list of message indexes is no list of varints")
+    raise ValueError("its list of message indexes is not a list of varints")

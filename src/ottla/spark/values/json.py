@@ -7,7 +7,7 @@
     json.encode(F.struct("id", "total"))                       bare JSON
     json.schema(frame.schema, "Order")                         a schema for the rows of a frame, as text
 
-Nothing here leaves the JVM. `json_schema` says which type becomes which, `outcome` what becomes of what is no JSON.
+Everything runs in the JVM. `json_schema` maps the types, `outcome` defines what happens to values that are not JSON.
 """
 
 from __future__ import annotations
@@ -38,22 +38,24 @@ def decode(
     mode: str = PERMISSIVE,
     error: str | None = None,
 ) -> Column:
-    """Bytes, or a string, to the Spark type of a JSON Schema: a file, a text, JSON values, or one from a registry."""
+    """Decode bytes, or a string, to the Spark type of a JSON Schema: a file, a text, JSON values, or one from a
+    registry."""
     kind, what = json_schema.load(schema)
     outcome = Outcome(mode, error)
-    outcome.spark_type(kind)  # says what is wrong with the name for errors
+    outcome.spark_type(kind)  # fails if the name for errors is invalid
     if with_header is None:
         with_header = isinstance(schema, Registered)
     value = (F.col(column) if isinstance(column, str) else column).cast("binary")
     text = (F.substring(value, SIZE + 1, 2**31 - 1) if with_header else value).cast("string")
-    # Once through a lambda, so that the text is read once however often the judgement looks at it.
+    # Through a lambda, so that the text is parsed once, however often `judge` uses it.
     parsed = F.from_json(text, with_corrupt(kind).json(), {"mode": PERMISSIVE, "columnNameOfCorruptRecord": CORRUPT})
     judged = F.transform(F.array(parsed), lambda row: judge(value, row, kind, what, with_header, outcome))
     return F.element_at(judged, 1)
 
 
 def encode(column: Column | str, schema: Registered | None = None) -> Column:
-    """A struct, array or map to JSON as bytes; with the header of a registered schema. Null stays null: a tombstone."""
+    """Encode a struct, array or map as JSON bytes; with the header of a registered schema. Null stays null: a
+    tombstone."""
     text = F.encode(F.to_json(column, {"timestampFormat": MICROSECONDS}), "UTF-8")
     return text if schema is None else F.concat(F.lit(bytearray(header(schema.id))), text)
 
@@ -64,17 +66,17 @@ def schema(kind: types.StructType, name: str) -> str:
 
 
 def with_corrupt(kind: types.DataType) -> types.DataType:
-    """Only a struct has room to say that something in it could not be read."""
+    """Only a struct can have a field for errors."""
     if not isinstance(kind, types.StructType):
         return kind
     return types.StructType([*kind.fields, types.StructField(CORRUPT, types.StringType())])
 
 
 def judge(value: Column, row: Column, kind: types.DataType, what: str, with_header: bool, outcome: Outcome) -> Column:
-    """The row as it was read, or what the outcome makes of one that could not be."""
+    """The decoded row, or what `outcome` makes of one that could not be read."""
     is_struct = isinstance(kind, types.StructType)
     bad = row.isNull() | (row[CORRUPT].isNotNull() if is_struct else F.lit(False))
-    why = F.lit(f"is no JSON as {what} has it")
+    why = F.lit(f"is not valid JSON for {what}")
     if with_header:
         headless = (F.length(value) < SIZE) | (F.substring(value, 1, 1) != F.lit(bytearray(1)))
         bad = headless | bad

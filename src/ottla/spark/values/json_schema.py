@@ -1,16 +1,16 @@
 """JSON Schema as a Spark type, and back.
 
     object with properties               struct, its fields in the order of the schema
-    object without                       map<string, what additionalProperties says>
+    object without                       map<string, the type of additionalProperties>
     array                                array
     string; with a format                string; date-time: timestamp, date: date
     string with contentEncoding base64   binary
     integer, number, boolean             bigint, double, boolean
     null beside another type             that type
     $ref, allOf                          what they refer to; all properties together
-    anything else                        string: the JSON text as it stands
+    anything else                        string: the original JSON text
 
-The type says what is read. Ranges, patterns and required fields are for whoever writes: nothing is validated here.
+The type defines what is read. Ranges, patterns and required fields are for writers: nothing is validated here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TEXT: Final = types.StringType()
 
 
 def load(source: Any) -> tuple[types.DataType, str]:
-    """The Spark type of a schema, and what to call the schema in a sentence."""
+    """The Spark type of a schema, and the schema's name for messages."""
     others: dict[str, Any] = {}
     if isinstance(source, types.DataType):
         return source, "the type"
@@ -45,7 +45,7 @@ def load(source: Any) -> tuple[types.DataType, str]:
         text, what = source.text, str(source)
         others = {name: parse(other.text, str(other)) for name, other in source.collect_references().items()}
     else:
-        brief = isinstance(source, Path) or len(str(source)) < 80  # else it is the schema itself
+        brief = isinstance(source, Path) or len(str(source)) < 80  # otherwise it is the schema itself
         text, what = schema_text(source)[0], f"the schema {source}" if brief else "the schema"
     return Reader(parse(text, what), others, what).whole(), what
 
@@ -54,7 +54,7 @@ def parse(text: str, what: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise Unfit(f"{what} is no JSON Schema, since it is no JSON: {error}") from None
+        raise Unfit(f"{what} is not a JSON Schema, since it is not JSON: {error}") from None
 
 
 class Reader:
@@ -113,8 +113,8 @@ class Reader:
     def _resolve_reference(self, target: str, within: tuple[str, ...]) -> types.DataType:
         if target in within or target == "#":
             raise Unfit(
-                f"{self._what} is recursive ({target} within itself), and a Spark type cannot be: "
-                f"read it with a schema that leaves that field out or stops at a depth"
+                f"{self._what} is recursive ({target} within itself), but a Spark type cannot be: "
+                f"read it with a schema without that field, or of limited depth"
             )
         document, _, pointer = target.partition("#")
         here = self._others.get(document) if document else self._root
@@ -127,7 +127,7 @@ class Reader:
         return self._type(here, (*within, target))
 
 
-# --- the other way ---------------------------------------------------------------------------------------------------
+# --- from Spark types ------------------------------------------------------------------------------------------------
 
 FROM_SPARK: Final[dict[type[types.DataType], dict[str, str]]] = {
     types.BooleanType: {"type": "boolean"},
@@ -146,7 +146,7 @@ FROM_SPARK: Final[dict[type[types.DataType], dict[str, str]]] = {
 
 
 def from_spark(kind: types.DataType, name: str) -> dict[str, Any]:
-    """The JSON Schema, in JSON values, of what to_json makes of a Spark type; it leaves out fields that are null."""
+    """The JSON Schema, in JSON values, of what to_json makes of a Spark type. to_json leaves out null fields."""
     if isinstance(kind, types.StructType):
         properties = {field.name: from_spark(field.dataType, f"{name}.{field.name}") for field in kind.fields}
         required = [field.name for field in kind.fields if not field.nullable]

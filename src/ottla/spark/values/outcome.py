@@ -1,10 +1,10 @@
-"""What becomes of bytes that are no value of the schema.
+"""What happens to bytes that are not a value of the schema.
 
     PERMISSIVE   the value becomes null; with error="name" it becomes a struct whose other fields are null and whose
-                 field of that name says why, so that bad records can be put aside and counted
-    FAILFAST     the query fails with that sentence
+                 field of that name has the reason, so that bad records can be put aside and counted
+    FAILFAST     the query fails with that reason
 
-A null column value is null in both: a tombstone is no error.
+A null column value is null in both: a tombstone is not an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql import types
 from ottla.client.failure import Failed
 
 PERMISSIVE, FAILFAST = "PERMISSIVE", "FAILFAST"
-SHOWN: Final = 24  # bytes of a bad value in its sentence
+SHOWN: Final = 24  # bytes of a bad value in its message
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Outcome:
             raise Failed(f"mode={self.mode!r}: choose PERMISSIVE or FAILFAST")
 
     def spark_type(self, value: types.DataType) -> types.DataType:
-        """The type of the decoded column: the schema's, and the field for the reason when it is wanted."""
+        """The type of the decoded column: the schema's, with the field for the reason if requested."""
         if self.error is None:
             return value
         if not isinstance(value, types.StructType):
@@ -39,11 +39,11 @@ class Outcome:
                 f"error={self.error!r} needs a schema of a record: a {value.simpleString()} has no place for it"
             )
         if self.error in value.names:
-            raise Failed(f"error={self.error!r}: the schema has a field of that name already, choose another")
+            raise Failed(f"error={self.error!r}: the schema already has a field of that name, choose another")
         return types.StructType([*value.fields, types.StructField(self.error, types.StringType())])
 
     def fail(self, reason: str) -> str:
-        """The reason, if a row may fail."""
+        """The reason, or Failed if rows may not fail."""
         if self.mode == FAILFAST:
             raise Failed(f"{reason}; decode with mode='PERMISSIVE' and error='...' to set such records aside")
         return reason
@@ -58,11 +58,11 @@ class Report:
         self._reasons: dict[int, str] = {}
 
     def bad(self, row: int, why: str) -> None:
-        why = why.encode(errors="replace").decode()  # what others wrote may be text that no column takes
+        why = why.encode(errors="replace").decode()  # text written by others may be invalid in a column
         self._reasons[row] = self._outcome.fail(f"a value of {preview(self._values[row].as_py())} {why}")
 
     def finish(self, made: pa.Array) -> pa.Array:
-        """What was made (null where reading failed), with the reasons put in if they are wanted."""
+        """The decoded values (null where reading failed), with the reasons if requested."""
         name = self._outcome.error
         if name is None:
             return made

@@ -2,13 +2,13 @@
 
     protobuf.decode("value", registry.latest("orders-value"))                      with a header
     protobuf.decode("value", registry.latest("orders-value"), message="Refund")    another message of the same file
-    protobuf.decode("value", "order.proto", registry=registry)                     with a header, seen as one's own
+    protobuf.decode("value", "order.proto", registry=registry)                     with a header, read as one's own
     protobuf.decode("value", "order.desc", message="shop.Order")                   bare bytes
     protobuf.encode(F.struct("id", "total"), registry.register("orders-value", "order.proto"))
     protobuf.encode(F.struct("id", "total"), "order.proto")                        bare bytes
 
-`protobuf_schema` says which type becomes which Spark type, `outcome` what becomes of bytes that cannot be read. A
-header says which message it stands before; a value that is another message than the one asked for is not read.
+`protobuf_schema` maps the types to Spark types, `outcome` defines what happens to bytes that cannot be read. A header
+names the message that follows; a value of another message than the requested one is not read.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
     from pyspark.sql import Column
 
-# What Google's runtime and Arrow raise on bytes that are no such message, or hold what the Spark type cannot: wild
-# moments, and text that is no UTF-8, which only newer schemas refuse before it is asked for.
+# What Google's runtime and Arrow raise on bytes that are not such a message, or that the Spark type cannot hold: times
+# out of range, and text that is not UTF-8, which only newer schemas refuse when they parse it.
 BAD: Final = (
     DecodeError, ValueError, LookupError, TypeError, ArithmeticError, MemoryError, RecursionError, pa.ArrowException,
 )  # fmt: skip
@@ -51,7 +51,7 @@ def decode(
     mode: str = PERMISSIVE,
     error: str | None = None,
 ) -> Column:
-    """Bytes to the Spark type of a message: of a .proto file, a descriptor set, or a schema from a registry."""
+    """Decode bytes to the Spark type of a message: of a .proto file, a descriptor set, or a schema from a registry."""
     reader = load(schema, message)
     if isinstance(schema, Registered):
         registry = registry or schema.registry
@@ -60,7 +60,7 @@ def decode(
 
 
 def encode(column: Column | str, schema: Any, *, message: str | None = None) -> Column:
-    """A struct to bytes; with the header if `schema` is from a registry. Null stays null: a tombstone."""
+    """Encode a struct as bytes; with the header if `schema` is from a registry. Null stays null: a tombstone."""
     written = load(schema, message)
     prefix = header(schema.id) + index_bytes(written.index) if isinstance(schema, Registered) else b""
     return encoder(written, prefix)(column)
@@ -98,12 +98,12 @@ def decode_values(
         try:
             made[row] = parse(content)
         except BAD as error:
-            report.bad(row, f"is no {reader.name}: {error}")
+            report.bad(row, f"is not a valid {reader.name}: {error}")
     return report.finish(columns(made, reader, report))
 
 
 def columns(made: list[Message | None], reader: Schema, report: Report) -> pa.Array:
-    """Messages as an Arrow array; if one of them does not fit its type, each is tried by itself to find it."""
+    """Messages as an Arrow array. If one of them does not fit its type, each is tried alone to find it."""
     try:
         return arrow(made, reader.descriptor)
     except BAD:
@@ -138,7 +138,7 @@ def contents(
             try:
                 index, start = message_index(content)
             except ValueError as error:
-                report.bad(row, f"is no value of schema {number}: {error}")
+                report.bad(row, f"is not a value of schema {number}: {error}")
                 continue
             if index not in names:
                 names[index] = message_at(files, index)

@@ -1,7 +1,7 @@
-"""Between Protobuf messages and Arrow columns.
+"""Converts between Protobuf messages and Arrow columns.
 
-Messages become columns field by field: all values of one field in one list, the messages of a nested field in a list of
-their own, so that no row is ever made. Columns become messages by way of the keyword arguments that messages take.
+Messages become columns field by field: all values of one field in one list, the messages of a nested field in another
+list, so that no row is ever made. Columns become messages through the keyword arguments of message constructors.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ MOMENTS = {TIMESTAMP: pa.timestamp("us", "UTC"), DURATION: pa.duration("us")}
 
 
 def column(messages: list[Message | None], kind: Descriptor) -> pa.Array:
-    """Messages of one type as an array of what that type is in Spark; None is null."""
+    """Messages of one type as an array of its Spark type; None is null."""
     if kind.full_name in MOMENTS:
         micros = [None if each is None else each.seconds * 1_000_000 + each.nanos // 1000 for each in messages]
         try:
             return pa.array(micros, pa.int64()).cast(MOMENTS[kind.full_name])
         except OverflowError:
-            raise ValueError(f"a {kind.full_name} is beyond what microseconds in 64 bits reach") from None
+            raise ValueError(f"a {kind.full_name} is beyond the range of microseconds in 64 bits") from None
     if kind.full_name in WRAPPERS:
         return scalars([None if each is None else each.value for each in messages], kind.fields_by_name["value"])
     there = messages
@@ -95,7 +95,7 @@ def scalars(raw: list[Any], field: FieldDescriptor) -> pa.Array:
 
 
 def arguments(array: pa.Array, kind: Descriptor, path: str) -> list[Any]:
-    """What messages of a type are made of, row by row: dicts of what is set; None where the column is null."""
+    """Arguments of the messages of a type, row by row: dicts of what is set; None where the column is null."""
     if kind.full_name in MOMENTS:
         wanted = "a timestamp" if kind.full_name == TIMESTAMP else "an interval day to second"
         if not (pa.types.is_timestamp(array.type) or pa.types.is_duration(array.type)):
@@ -111,7 +111,7 @@ def arguments(array: pa.Array, kind: Descriptor, path: str) -> list[Any]:
         raise misfit(path, array.type, f"a struct ({kind.full_name})")
     given = [field.name for field in array.type]
     if unknown := [name for name in given if name not in kind.fields_by_name]:
-        raise Failed(f"{path}.{unknown[0]} is no field of {kind.full_name}: leave it out, or add it to the schema")
+        raise Failed(f"{path}.{unknown[0]} is not a field of {kind.full_name}: remove it, or add it to the schema")
     columns = [
         field_arguments(array.field(at), kind.fields_by_name[name], f"{path}.{name}") for at, name in enumerate(given)
     ]
@@ -124,7 +124,7 @@ def arguments(array: pa.Array, kind: Descriptor, path: str) -> list[Any]:
 
 def moment(micros: int, name: str) -> dict[str, int]:
     seconds, rest = divmod(micros, 1_000_000)
-    if name == DURATION and seconds < 0 and rest:  # of a duration both parts have one sign
+    if name == DURATION and seconds < 0 and rest:  # both parts of a duration have the same sign
         seconds, rest = seconds + 1, rest - 1_000_000
     return {"seconds": seconds, "nanos": rest * 1000}
 
@@ -169,7 +169,7 @@ def pieces(array: pa.Array, items: list[Any], make: type) -> list[Any]:
 
 
 def hidden(rows: list[Any], array: pa.Array) -> list[Any]:
-    """None where the column is null, whatever lies beneath."""
+    """None where the column is null, whatever the array holds there."""
     if not array.null_count:
         return rows
     there = pc.is_valid(array).to_pylist()

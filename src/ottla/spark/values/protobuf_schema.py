@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 COMPILE_S: Final = 60.0
-NAME_MAX: Final = 255  # bytes in the name of an import, as in that of a file
+NAME_MAX: Final = 255  # bytes in the name of an import, as for a file name
 COMPILED: Final = (".desc", ".pb", ".binpb", ".protoset")
-KNOWN: Final = "google/protobuf/"  # files that the runtime brings along
+KNOWN: Final = "google/protobuf/"  # files that the runtime includes
 WRAPPERS: Final = {
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
@@ -63,7 +63,7 @@ BYTES, MESSAGE = 12, 11  # FieldDescriptor.type
 class Schema:
     """A message type with the files that define it, as bytes: it travels to the workers as a value."""
 
-    files: tuple[bytes, ...]  # FileDescriptorProto each, those that others import first; the main one last
+    files: tuple[bytes, ...]  # FileDescriptorProto each, imported files first, the main one last
     name: str
     what: str
 
@@ -77,12 +77,12 @@ class Schema:
 
     @property
     def index(self) -> tuple[int, ...]:
-        """Which message of the file this is, as the header says it."""
+        """Which message of the file this is, as in the header."""
         return places(self.files)[self.name]
 
 
 def load(source: Any, message: str | None = None) -> Schema:
-    """`message` names one of several; without it the first of the file is meant."""
+    """`message` names one of several; the default is the first of the file."""
     if isinstance(source, Schema):
         return source
     if isinstance(source, Registered):
@@ -103,7 +103,7 @@ def load(source: Any, message: str | None = None) -> Schema:
 
 @lru_cache(256)
 def places(files: tuple[bytes, ...]) -> dict[str, tuple[int, ...]]:
-    """The messages of the main file by name, each with its place there: its index at each level of nesting."""
+    """The messages of the main file by name, each with its index at each level of nesting."""
     main = descriptor_pb2.FileDescriptorProto.FromString(files[-1])
     found: dict[str, tuple[int, ...]] = {}
     todo: list[tuple[str, Any, tuple[int, ...]]] = [(main.package, main.message_type, ())]
@@ -118,7 +118,7 @@ def places(files: tuple[bytes, ...]) -> dict[str, tuple[int, ...]]:
 
 
 def message_at(files: tuple[bytes, ...], index: tuple[int, ...]) -> str | None:
-    """The name of the message that a header's list of indexes means; None if there is none."""
+    """The name of the message that a header's list of indexes refers to; None if there is none."""
     return next((name for name, place in places(files).items() if place == index), None)
 
 
@@ -129,7 +129,7 @@ def pool(files: tuple[bytes, ...]) -> Any:
         for file in files:
             made.AddSerializedFile(file)
     except (TypeError, ValueError, DecodeError) as error:
-        raise Unfit(f"these are no Protobuf descriptors, or some of their imports are missing: {error}") from None
+        raise Unfit(f"these are not Protobuf descriptors, or some of their imports are missing: {error}") from None
     return made
 
 
@@ -142,7 +142,7 @@ def message_type(files: tuple[bytes, ...], name: str) -> Descriptor:
 
 
 def fetch_files(source: Registered) -> tuple[bytes, ...]:
-    """The schema and all that it imports, compiled by the registry if it can, here if not."""
+    """The schema and all that it imports, compiled by the registry if it can, otherwise here."""
     if source.kind != PROTOBUF:
         raise Unfit(
             f"{source} of {source.registry} is {source.kind}, which ottla.spark.values.{source.kind.lower()} reads"
@@ -164,17 +164,17 @@ COMPILED_BY_ID: dict[Any, tuple[bytes, ...]] = {}
 
 
 def check_name(name: str, source: Registered) -> None:
-    """Sources are compiled as files of these names, and a registry must not say where on this machine they lie."""
+    """Sources are compiled as files of these names, and a registry must not choose paths on this machine."""
     parts = name.split("/")
     if not name.isprintable() or "\\" in name or {"", ".", ".."} & set(parts) or len(name.encode()) > NAME_MAX:
         raise Unfit(
-            f"{source} refers to {name!r}, which is no name of an import (those have no leading slash and no '..'): "
+            f"{source} refers to {name!r}, which is not a valid import name (no leading slash, no '..'): "
             f"register the reference under the name that the import has"
         )
 
 
 def serialize(source: Registered, name: str) -> bytes | None:
-    """A file of a registry as a FileDescriptorProto; under the name by which others import it."""
+    """A file of a registry as a FileDescriptorProto, under the name by which others import it."""
     file = from_base64(source.text) or from_base64(source.registry.fetch_serialized(source.id) or "")
     if file is None:
         return None
@@ -200,7 +200,7 @@ def file_files(source: Any) -> tuple[bytes, ...]:
         raise Unfit(f"cannot read the schema {path}: {error}") from None
     except DecodeError:
         raise Unfit(
-            f"{path} is no descriptor set: make it with protoc --include_imports --descriptor_set_out={path.name}"
+            f"{path} is not a descriptor set: make it with protoc --include_imports --descriptor_set_out={path.name}"
         ) from None
     if not files:
         raise Unfit(f"{path} is an empty descriptor set")
@@ -208,7 +208,7 @@ def file_files(source: Any) -> tuple[bytes, ...]:
 
 
 def add_known(files: list[bytes]) -> tuple[bytes, ...]:
-    """With Google's own files in front, which need not be handed over; imports before those that import them."""
+    """With Google's own files first, which need not be given; imports before those that import them."""
     protos = {proto.name: proto for proto in map(descriptor_pb2.FileDescriptorProto.FromString, files)}
     ordered: dict[str, bytes] = {}
     begun: set[str] = set()
@@ -217,7 +217,7 @@ def add_known(files: list[bytes]) -> tuple[bytes, ...]:
         if name in ordered:
             return
         if name in begun:
-            raise Unfit(f"the import {name} imports itself, directly or not: leave one of the imports out")
+            raise Unfit(f"the import {name} imports itself, directly or not: remove one of the imports")
         begun.add(name)
         proto = protos.get(name)
         if proto is None:
@@ -249,7 +249,7 @@ def known_file(name: str) -> descriptor_pb2.FileDescriptorProto:
 
 
 def protoc(texts: dict[str, str], what: str, beside: Path | None = None) -> tuple[bytes, ...]:
-    """Compile sources by name, the last of which is the main one."""
+    """Compile sources by name; the last one is the main one."""
     try:
         from grpc_tools import protoc as compiler
     except ImportError:
@@ -266,8 +266,8 @@ def protoc(texts: dict[str, str], what: str, beside: Path | None = None) -> tupl
                 (folder / file).parent.mkdir(parents=True, exist_ok=True)
                 (folder / file).write_text(text, encoding="utf-8")
         except (FileExistsError, NotADirectoryError, IsADirectoryError, UnicodeEncodeError) as error:
-            reason = str(error).replace(f"{folder}/", "")  # one file is another's folder, or has half a character
-            raise Unfit(f"{what} cannot be laid out as files to compile it: {reason}") from None
+            reason = str(error).replace(f"{folder}/", "")  # one name is another's folder, or has half a character
+            raise Unfit(f"{what} cannot be written to files for compiling: {reason}") from None
         main = list(texts)[-1]
         output = folder / "all.desc"
         known = Path(grpc_tools.__file__).parent / "_proto"
@@ -282,7 +282,7 @@ def protoc(texts: dict[str, str], what: str, beside: Path | None = None) -> tupl
 
 
 def run_protoc(compiler: Any, arguments: list[str]) -> str | None:
-    """In a process of its own, since the compiler says what is wrong on standard error; None if nothing is."""
+    """In a separate process, since the compiler writes errors to standard error. None if there are none."""
     import subprocess
     import sys
 
@@ -290,7 +290,9 @@ def run_protoc(compiler: Any, arguments: list[str]) -> str | None:
     try:
         done = subprocess.run(command, capture_output=True, timeout=COMPILE_S)
     except subprocess.TimeoutExpired:
-        raise Failed(f"the Protobuf compiler is not done in {COMPILE_S:.0f} seconds: is this machine loaded?") from None
+        raise Failed(
+            f"the Protobuf compiler did not finish in {COMPILE_S:.0f} seconds: is this machine overloaded?"
+        ) from None
     if done.returncode == 0:
         return None
     return " ".join(done.stderr.decode(errors="replace").split())
@@ -309,8 +311,8 @@ def spark_type(message: Descriptor, within: tuple[str, ...] = ()) -> types.DataT
         return field_type(message.fields_by_name["value"], within)
     if name in within:
         raise Unfit(
-            f"the message {name} is recursive, and a Spark type cannot be: "
-            f"read it with a schema that leaves that field out or stops at a depth"
+            f"the message {name} is recursive, but a Spark type cannot be: "
+            f"read it with a schema without that field, or of limited depth"
         )
     fields = [types.StructField(field.name, whole_type(field, (*within, name))) for field in message.fields]
     return types.StructType(fields)

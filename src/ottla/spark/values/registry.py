@@ -1,15 +1,15 @@
-"""A schema registry over HTTP, as Confluent's answers and others do (Apicurio under /apis/ccompat/v7, Karapace).
+"""Client of a schema registry over HTTP: Confluent's and compatible ones (Apicurio under /apis/ccompat/v7, Karapace).
 
     registry = Registry("https://registry:8081", user="me", password="secret", ca="ca.pem")
     Registry("https://registry:8081", user="me", password_file="/run/secrets/registry")     or password_env="NAME"
     registry.latest("orders-value")                     the newest schema of a subject
     registry.topic("orders")                            the same, by the usual name for a topic's values
     registry.version("orders-value", 3)                 one of its versions
-    registry.by_id(7)                                   what the header of a value names
+    registry.by_id(7)                                   the schema that the header of a value names
     registry.register("orders-value", "order.avsc")     the schema under this subject, added to it if it is not there
 
-An id means the same schema for ever, so each is fetched once in a process; Spark keeps its Python workers, and a batch
-of a million values asks nothing. A registry travels to the workers as a value: the address and how to log in.
+An id always means the same schema, so each is fetched once per process. Spark keeps its Python workers, so a batch of a
+million values makes no requests. A registry travels to the workers as a value: the address and the credentials.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from ottla.client.failure import Failed, Unreachable
 from ottla.client.secret import resolve
 
 ATTEMPTS: Final = 4
-PAUSE_S: Final = 0.2  # before the second attempt; twice as long before each next one
+PAUSE_S: Final = 0.2  # before the second attempt; doubled before each next one
 ANSWER_MAX: Final = 16 << 20  # bytes; schemas are far smaller
 REFERENCES_MAX: Final = 256  # schemas that one schema needs
 ID_MAX: Final = 2**31 - 1  # ids are signed numbers of four bytes
-SAID_MAX: Final = 200  # characters of what a registry says that go into a sentence
+SAID_MAX: Final = 200  # characters of a registry's error text in a message
 CONTENT: Final = "application/vnd.schemaregistry.v1+json"
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
 SUFFIXES: Final = {".avsc": AVRO, ".proto": PROTOBUF, ".json": JSON}
 
 
 class Missing(Failed):
-    """The registry knows no such subject, version or id."""
+    """The registry has no such subject, version or id."""
 
 
 class Unfit(Failed):
@@ -50,7 +50,7 @@ class Unfit(Failed):
 
 @dataclass(frozen=True)
 class Reference:
-    """A schema that another one needs, under the name by which it calls it."""
+    """A schema that another one needs, and the name by which it refers to it."""
 
     name: str
     subject: str
@@ -59,7 +59,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Registered:
-    """One schema in a registry: what `decode` and `encode` take in place of a file."""
+    """One schema in a registry; `decode` and `encode` accept it in place of a file."""
 
     registry: Registry
     id: int
@@ -72,7 +72,7 @@ class Registered:
         return f"schema {self.id}" + (f" ({self.subject})" if self.subject else "")
 
     def collect_references(self) -> dict[str, Registered]:
-        """Every schema that this one refers to, directly or not, by name, those without needs of their own first."""
+        """Every schema that this one refers to, directly or not, by name; dependencies first."""
         found: dict[str, Registered] = {}
         fetched: dict[tuple[str, int], Registered] = {}
 
@@ -100,11 +100,11 @@ class Registry:
     url: str
     user: str | None = None
     password: str | None = field(default=None, repr=False)
-    ca: str | None = None  # PEM file of the authority to trust, when the system does not
-    certificate: str | None = None  # PEM files with which to show who we are
+    ca: str | None = None  # PEM file of the CA to trust, if the system does not trust it
+    certificate: str | None = None  # PEM files of the client certificate
     key: str | None = None
     timeout_s: float = 10.0
-    password_file: str | None = None  # in place of the password: where the workers find it
+    password_file: str | None = None  # instead of the password: a file that the workers read
     password_env: str | None = None
 
     def latest(self, subject: str) -> Registered:
@@ -118,8 +118,8 @@ class Registry:
         return self._read_registered(self._ask("GET", path), subject=subject)
 
     def by_id(self, number: int) -> Registered:
-        if number > ID_MAX:  # registries answer this in many ways
-            raise Missing(f"{self} can have no schema {number}: ids go up to {ID_MAX}")
+        if number > ID_MAX:  # registries respond to this in different ways
+            raise Missing(f"{self} cannot have a schema {number}: ids go up to {ID_MAX}")
         known = FETCHED.get((self, number))
         if known is None:
             answer = self._ask("GET", f"/schemas/ids/{number}")
@@ -127,7 +127,7 @@ class Registry:
         return known
 
     def fetch_serialized(self, number: int) -> str | None:
-        """A Protobuf schema as its registry has compiled it; None if this registry only gives the text."""
+        """A Protobuf schema as compiled by its registry; None if this registry only has the text."""
         text = str(self._ask("GET", f"/schemas/ids/{number}?format=serialized").get("schema", ""))
         try:
             base64.b64decode(text, validate=True)
@@ -138,7 +138,7 @@ class Registry:
     def register(
         self, subject: str, schema: Any, *, kind: str | None = None, references: tuple[Reference, ...] = ()
     ) -> Registered:
-        """`schema` is a file (.avsc, .proto, .json), a text, or what json.loads made of one."""
+        """`schema` is a file (.avsc, .proto, .json), a text, or the result of json.loads."""
         text, kind = schema_text(schema, kind)
         body: dict[str, Any] = {"schema": text}
         if kind != AVRO:
@@ -164,7 +164,7 @@ class Registry:
             raise self._nonsense(answer) from None
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """One request with its retries: servers that are starting, restarting or overloaded get more time."""
+        """One request with retries: servers that are starting, restarting or overloaded get more time."""
         pause_s = PAUSE_S
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -173,7 +173,7 @@ class Registry:
             except urllib.error.HTTPError as error:
                 if error.code < 500 or attempt == ATTEMPTS:
                     raise self._refusal(path, error) from None
-            except (OSError, ValueError, http.client.HTTPException) as error:  # silence, or neither HTTP nor JSON
+            except (OSError, ValueError, http.client.HTTPException) as error:  # no response, or neither HTTP nor JSON
                 if attempt == ATTEMPTS or is_lasting(error):
                     raise self._silence(error) from None
             time.sleep(pause_s)
@@ -186,10 +186,12 @@ class Registry:
         try:
             parts = urlsplit(self.url)
             known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:  # half an IPv6 address, a port that is no number
+        except ValueError:  # an incomplete IPv6 address, a port that is not a number
             known = False
         if not known:
-            raise Failed(f"the registry's address {redact_url(self.url)!r} is none: it looks like http://registry:8081")
+            raise Failed(
+                f"the registry's address {redact_url(self.url)!r} is not valid: it looks like http://registry:8081"
+            )
         user, password = self.user or unquote(parts.username or ""), self._password() or unquote(parts.password or "")
         bare = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
         request = urllib.request.Request(bare + path, method=method, headers={"Accept": f"{CONTENT}, application/json"})
@@ -203,14 +205,16 @@ class Registry:
         with opener.open(request, timeout=self.timeout_s) as answer:
             content = answer.read(ANSWER_MAX + 1)
         if len(content) > ANSWER_MAX:
-            raise Failed(f"{self} answers with more than {ANSWER_MAX >> 20} MiB, as none does: check the address")
+            raise Failed(
+                f"{self} answers with more than {ANSWER_MAX >> 20} MiB, which is not a schema: check the address"
+            )
         try:
             return json.loads(content)
         except RecursionError:
             raise self._nonsense(content[:SAID_MAX].decode(errors="replace")) from None
 
     def _password(self) -> str | None:
-        """As it is now on this machine."""
+        """The current password on this machine."""
         said = {"password": self.password, "password.file": self.password_file, "password.env": self.password_env}
         return resolve({name: value for name, value in said.items() if value}).get("password")
 
@@ -222,7 +226,7 @@ class Registry:
             context = ssl.create_default_context(cafile=self.ca)
             if self.certificate:
                 context.load_cert_chain(self.certificate, self.key)
-        except OSError as error:  # also ssl.SSLError: a file that is no PEM
+        except OSError as error:  # also ssl.SSLError: a file that is not PEM
             files = ", ".join(file for file in (self.ca, self.certificate, self.key) if file)
             raise Failed(f"{self}: cannot use {files} as PEM files on this machine: {error}") from None
         return context
@@ -234,9 +238,7 @@ class Registry:
             said = error.reason
         said = brief(said)
         if error.code in (401, 403):
-            return Failed(
-                f"{self} does not let us in ({error.code} {said}): give user and password of somebody it knows"
-            )
+            return Failed(f"{self} refuses access ({error.code} {said}): give a valid user and password")
         if error.code == 404:
             return Missing(
                 f"{self} has nothing at {path.partition('?')[0]} ({said}): check the subject, the id and the address"
@@ -268,7 +270,7 @@ class Redirects(urllib.request.HTTPRedirectHandler):
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> None:
         there = brief(redact_url(newurl))
-        raise Failed(f"{self._registry} sends us on to {there}: if you trust that, give it as the registry's address")
+        raise Failed(f"{self._registry} redirects to {there}: if you trust that, give it as the registry's address")
 
 
 FETCHED: dict[tuple[Registry, int], Registered] = {}

@@ -1,4 +1,4 @@
-"""A function over whole Arrow columns as something that Spark calls with columns."""
+"""Wraps a function over whole Arrow columns for Spark to call."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def over_columns(function: Callable[[pa.Array], pa.Array], kind: DataType) -> Ca
     def column(values: pa.Array) -> pa.Array:  # Spark resolves the annotations, so pa must be known here
         return function(values)
 
-    column.__name__ = function.__name__  # what plans show
+    column.__name__ = function.__name__  # shown in plans
     return arrow_udf(column, kind)  # type: ignore[call-overload, no-any-return]
 
 
 def binary(values: pa.Array) -> pa.Array:
-    """A column as plain bytes, though it came as a string, or with wide offsets."""
+    """A column as plain bytes, even if it came as a string, or with wide offsets."""
     return values if values.type == pa.binary() else values.cast(pa.binary())

@@ -98,7 +98,7 @@ def check_clean(raw: list[bytes], clean: list[dict[str, Any]], rejected: list[di
     assert sorted(found) == sorted(expected)
     assert len(rejected) == len(raw) - len(expected) == 4 * len(BROKEN)
     assert Counter(each["article"] for each in rejected) == dict.fromkeys(BROKEN, 4)
-    assert {each["reason"] for each in rejected} == {"it is no JSON, or has no id", "it has no text"}
+    assert {each["reason"] for each in rejected} == {"it is not JSON, or has no id", "it has no text"}
 
 
 def check_unique(clean: list[dict[str, Any]], unique: list[dict[str, Any]], duplicates: list[dict[str, Any]]) -> None:
@@ -247,7 +247,7 @@ def test_whatever_an_item_says_the_queries_go_on(ottla: Ottla, spark: SparkSessi
     for partition, offset, _, value in dead:
         assert value == raw[partition, offset] or raw[partition, offset].startswith(value), "whole, or cut if too large"
     assert {each["reason"] for each in rejected} == {
-        "it is no JSON, or has no id",
+        "it is not JSON, or has no id",
         "its id has more than 4000 characters",
         "it has no text",
         "it has more than 1000000 bytes",

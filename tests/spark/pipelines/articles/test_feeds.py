@@ -109,7 +109,7 @@ def test_what_a_feed_says_itself_comes_before_what_others_add(parts: str, expect
     ],
 )
 def test_what_is_no_xml_is_refused(content: bytes) -> None:
-    with pytest.raises(Failed, match="place is no RSS or Atom feed, since it is no XML"):
+    with pytest.raises(Failed, match="place is not an RSS or Atom feed, since it is not XML"):
         list(feed_items("place", content))
 
 
@@ -295,8 +295,8 @@ def test_a_feed_that_fails_does_not_stop_the_others(
     found = [record.key for record in from_feeds(run)]
     assert found == ["one", "http://example.org/two"] * 2, "two rounds"
     assert [server.asked.count(f"/{path}") for path in wrong] == [2] * len(wrong), "each is tried again"
-    assert caplog.text.count("; the other feeds go on, and this one is tried again") == 2 * (len(places) - 1)
+    assert caplog.text.count("; the other feeds continue, and this one is tried again") == 2 * (len(places) - 1)
     assert "missing.rss" in caplog.text
     for place in places[:-1]:
-        with pytest.raises(Failed, match=r"cannot read the feed|is no RSS or Atom feed"):
+        with pytest.raises(Failed, match=r"cannot read the feed|is not an RSS or Atom feed"):
             items_of(tmp_path, feeds=place)

@@ -171,12 +171,12 @@ def test_what_cannot_be_is_said_in_a_sentence(
     exports.run(ottla, topic)
     client.produce(topic, [Record(filling.NOW_MS, None, b"y")] * 5)
     client.trim(topic, 7)
-    with pytest.raises(Failed, match="begins at offset 7 by now, but was exported up to 5 only; set failOnDataLoss"):
+    with pytest.raises(Failed, match="now begins at offset 7, but was exported only up to 5; set failOnDataLoss"):
         exports.run(ottla, topic)
     assert exports.run(ottla, topic, failOnDataLoss="false") == 3
     with Ottla(tmp_path / "other") as other:
         filling.create(other, topic, 1)
-        with pytest.raises(Failed, match=r"the table holds records of cluster .* export to another path"):
+        with pytest.raises(Failed, match=r"the table has records of cluster .* export to another path"):
             exports.run(other, topic)
 
 

@@ -162,7 +162,7 @@ def test_no_commit_goes_over_files_that_are_gone(tmp_path: Path, kind: str) -> N
     ledger.commit([staged(ledger, 0, 10)], reached(10))
     files = [staged(ledger, 10, 5), staged(ledger, 15, 5)]
     shutil.rmtree(staging(ledger))
-    with pytest.raises(Failed, match=r"was written and is gone, so that nothing was added to the table"):
+    with pytest.raises(Failed, match=r"was written and is gone, so nothing was added to the table"):
         ledger.commit(files, reached(20))
     ledger.close()
     assert made(kind, tmp_path).read_progress(IDS) == reached(10)

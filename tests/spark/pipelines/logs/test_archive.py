@@ -153,7 +153,9 @@ def test_a_table_is_written_by_one_run_at_a_time(tmp_path: Path) -> None:
     one.own("a")
     staged = tmp_path / "_ottla" / "staging" / "day=1"
     staged.mkdir(parents=True)
-    with pytest.raises(Failed, match=r"another run writes to .*: stop it by `ottla pipeline stop`, or choose another"):
+    with pytest.raises(
+        Failed, match=r"another run writes to .*: stop it with `ottla pipeline stop`, or choose another"
+    ):
         ParquetArchive(Location.parse(tmp_path), DAILY)
     assert staged.exists(), "what a run is writing is its own"
     one.close()
@@ -168,7 +170,7 @@ def test_a_table_has_the_batches_of_one_query(tmp_path: Path) -> None:
         table = ParquetArchive(Location.parse(tmp_path), DAILY)
         if query == "b":
             (tmp_path / "_ottla" / "staging").mkdir()
-            with pytest.raises(Failed, match=r"has the batches of another run.*remove the table to write it anew"):
+            with pytest.raises(Failed, match=r"has the batches of another run.*remove the table to rewrite it"):
                 table.own(query)
             assert (tmp_path / "_ottla" / "staging").exists()
         else:
@@ -186,7 +188,7 @@ def test_a_table_where_there_are_no_locks_or_no_rights(tmp_path: Path, monkeypat
         table.own("a")
         table.close()
     (tmp_path / "file").touch()
-    with pytest.raises(Failed, match=r"the table .*file cannot be written \(Not a directory\): choose another by"):
+    with pytest.raises(Failed, match=r"the table .*file cannot be written \(Not a directory\): choose another with"):
         ParquetArchive(Location.parse(tmp_path / "file"), DAILY)
 
 

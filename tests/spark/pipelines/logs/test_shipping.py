@@ -334,7 +334,7 @@ def test_security_is_told_in_the_names_of_its_client(run: Run, monkeypatch: pyte
 
 def test_what_its_client_refuses_is_one_sentence(run: Run, tmp_path: Path) -> None:
     run.properties = {"security.protocol": "SSL", "ssl.truststore.location": str(tmp_path / "nowhere.pem")}
-    with pytest.raises(Failed, match=r"^nothing can be shipped to localhost:1: .*ssl\.ca\.location"):
+    with pytest.raises(Failed, match=r"^cannot ship to localhost:1: .*ssl\.ca\.location"):
         Shipper(run, "logs", "*.log", "here")
 
 

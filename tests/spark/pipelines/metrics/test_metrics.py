@@ -33,7 +33,7 @@ WINDOW_S, LATE_S = 30, 10
 RULES = "cpu mean > 70 for 2, latency_ms p99 > 150"
 TOPICS = {"windows": "metrics-windows", "alerts": "metrics-alerts", "aside": "metrics-late"}
 SETTINGS = WindowSettings(WINDOW_S * SECOND, LATE_S * SECOND, 3600 * SECOND, rules(RULES), TOPICS)
-REASONS = {"broken": "it is no event", "future": "its time is after that of its record"}
+REASONS = {"broken": "it is not an event", "future": "its time is after that of its record"}
 BROKEN = ("no JSON", '{"host": "web-1", "metric": "cpu", "at": "2026-01-31T12:00:00Z"}', '{"value": "NaN"}')
 
 
@@ -210,7 +210,7 @@ def test_rules_are_read_and_wrong_ones_are_refused() -> None:
         Rule("queue count<-1.5", "queue", "count", False, -1.5, 1),
     )
     with pytest.raises(
-        Wrong, match="'cpu median > 90' is no rule: it looks like `cpu mean > 90 for 3`, with one of count"
+        Wrong, match="'cpu median > 90' is not a rule: write it like `cpu mean > 90 for 3`, with one of count"
     ):
         rules("memory max > 1, cpu median > 90")
 

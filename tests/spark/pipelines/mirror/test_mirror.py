@@ -275,7 +275,7 @@ def test_what_may_not_be_copied_is_said_in_a_sentence() -> None:
     here = Provenance("other", "t", ("B",))
     taken = refusal("t", "C", mirror="m", path=("B",), here=here)
     assert taken is not None
-    assert "filled by mirror other from cluster B already" in taken
+    assert "already filled by mirror other from cluster B" in taken
     assert refusal("t", "C", mirror="other", path=("A", "B"), here=here) is None, "it goes on under its name"
 
 
@@ -296,7 +296,7 @@ def test_where_topics_come_from_is_kept_in_their_cluster(tmp_path: Path) -> None
         ({"topics": "no-such-topic"}, "topic no-such-topic does not exist at the source"),
         ({"topics": "(("}, "neither a name nor a regular expression"),
         ({"prefix": "a b"}, "cannot begin the name of a topic"),
-        ({"groups": "("}, "is no regular expression"),
+        ({"groups": "("}, "is not a regular expression"),
         ({"to_properties": "nowhere.properties"}, "cannot be read"),
         ({"round": "soon"}, "expected a duration"),
     ],
@@ -327,7 +327,7 @@ def test_records_that_are_there_already(
         mirrors.run(ottla, east, topics=topic, name=topic)
     assert mirrors.run(ottla, east, topics=topic, name=topic, existing="append") == 1
     assert [one[2] for one in copies.content(east, topic)[0]] == [b"old", b"new"]
-    with pytest.raises(Failed, match=f"is filled by mirror {topic} from cluster"):
+    with pytest.raises(Failed, match=f"is already filled by mirror {topic} from cluster"):
         mirrors.run(ottla, east, topics=topic, name="another")
 
 

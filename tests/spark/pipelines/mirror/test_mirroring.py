@@ -202,13 +202,13 @@ def test_retention_that_overtakes_is_told(bench: Bench) -> None:
     outcome = bench.copy()
     assert not outcome.passing
     assert outcome.error == (
-        f"{bench.name} partition 0 begins at offset 4 at the source by now, but was copied up to 2 only: retention has "
-        "taken 2 offsets; to go on at offset 4, set failOnDataLoss=false"
+        f"{bench.name} partition 0 now begins at offset 4 at the source, but was copied only up to 2: retention has "
+        "deleted 2 offsets; to continue at offset 4, set failOnDataLoss=false"
     )
     lenient = Job(bench.name, bench.job.source, bench.job.target, bench.job.cluster, fail_on_data_loss=False)
     outcome = bench.copy(lenient)
     assert outcome.error == ""
-    assert "retention has taken 2 offsets" in outcome.notes[0]
+    assert "retention has deleted 2 offsets" in outcome.notes[0]
     assert bench.values() == [b"a", b"b", b"e"]
 
 
@@ -221,7 +221,7 @@ def test_a_topic_made_anew_at_the_source_is_told(bench: Bench) -> None:
     with Cluster(bench.source.bootstrap) as cluster:
         bench.topic_id = str(cluster.topics([bench.name])[bench.name].id)
     Confluent(bench.source.bootstrap).produce(bench.name, [Record(filling.NOW_MS, None, b"new")])
-    assert "was deleted and created again" in bench.copy().error
+    assert "was deleted and recreated" in bench.copy().error
     lenient = Job(bench.name, bench.job.source, bench.job.target, bench.job.cluster, fail_on_data_loss=False)
     assert bench.copy(lenient).error == ""
     assert bench.values() == [b"a", b"b", b"c", b"new"]

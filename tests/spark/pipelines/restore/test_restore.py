@@ -172,7 +172,7 @@ def test_at_offsets(accounts: Accounts, spark: SparkSession, tmp_path: Path, cap
     assert f", restored from {sum(kept)} records\n" in told.err
     assert "more keys" not in told.err, "nothing was compacted"
     assert "only showing top 3 rows" in told.out
-    with pytest.raises(Wrong, match="at names partition 2, and accounts has 0 to 1"):
+    with pytest.raises(Wrong, match="at names partition 2, but accounts has 0 to 1"):
         accounts.restored(spark, tmp_path, at='{"2": 1}')
 
 
@@ -194,7 +194,7 @@ def test_a_past_that_is_gone_is_one_sentence(ottla: Ottla, spark: SparkSession, 
 
     assert restored() == ["5", "6", "7", "8", "9"]
     for at in ("3", str(START_MS + 3)):
-        with pytest.raises(Failed, match=f"{topic} partition 0 starts at offset 5 now, after the moment asked for"):
+        with pytest.raises(Failed, match=f"{topic} partition 0 starts at offset 5 now, after the requested moment"):
             restored(at=at)
     assert restored(at=str(START_MS + 6)) == ["5", "6"]
     with pytest.raises(Failed, match=r"topic nowhere does not exist at .*: create it, or correct the name"):
@@ -214,7 +214,7 @@ def test_the_past_of_a_partition_that_retention_has_emptied(ottla: Ottla, tmp_pa
     assert late == {0: Span(5, 5, 5), 1: Span(0, 5, 5)}
     topics.cut(topic, 1, 4)
     assert restore.bounds(run, Moment(time_ms=START_MS + 60_000)) == {0: Span(5, 5, 5), 1: Span(4, 5, 5)}
-    with pytest.raises(Failed, match="partition 1 starts at offset 4 now, after the moment asked for"):
+    with pytest.raises(Failed, match="partition 1 starts at offset 4 now, after the requested moment"):
         restore.bounds(run, Moment(time_ms=START_MS + 5))
 
 
@@ -235,7 +235,9 @@ def test_a_folder_that_is_not_all_table_is_not_replaced(tmp_path: Path, other: s
     restore.check_replaceable(Location.parse(place))
     (place / other).mkdir() if other.endswith("/") else (place / other).touch()
     name = other.rstrip("/")
-    with pytest.raises(Failed, match=f"tables has {name} in it, which is of no table, and would be removed: choose"):
+    with pytest.raises(
+        Failed, match=f"tables has {name} in it, which is not part of a table and would be removed: choose"
+    ):
         restore.check_replaceable(Location.parse(place))
     run = Run(
         pipeline=restore.PIPELINE, bootstrap="nowhere:1", folder=tmp_path, options={"topic": "t", "path": str(place)}
@@ -243,7 +245,7 @@ def test_a_folder_that_is_not_all_table_is_not_replaced(tmp_path: Path, other: s
     with pytest.raises(Failed, match="choose another path"):
         restore.run(run)
     assert (place / other).exists()
-    with pytest.raises(Failed, match="is no folder: choose another path"):
+    with pytest.raises(Failed, match="is not a folder: choose another path"):
         restore.check_replaceable(Location.parse(place / "_SUCCESS"))
 
 

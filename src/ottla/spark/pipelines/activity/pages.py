@@ -1,8 +1,8 @@
-"""The pages of `activity`'s report: one for each day and one over all days, in HTML that needs nothing from elsewhere.
+"""The pages of `activity`'s report: one for each day and one for all days, as self-contained HTML.
 
     render(tables, changed, store)     tables: name → rows as dictionaries, as activity.py describes them
 
-Pages are replaced whole, so a reader never sees half of one. Each says when it was made.
+Pages are replaced as a whole, so a reader never sees half of one. Each says when it was made.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -31,7 +31,7 @@ th, td { text-align: right; padding: 5px 8px; border-bottom: 1px solid var(--lin
 th { color: var(--soft); font-weight: normal; } th:first-child, td:first-child { text-align: left; }
 footer { color: var(--soft); font-size: 14px; margin-top: 40px; }
 """
-# Cards stand in rows of four, on small screens of two: with eight of them none stands alone.
+# Cards are in rows of four, on small screens of two: with eight of them no row is incomplete.
 FIGURES: Final = ("visits", "users", "views", "clicks", "searches", "bounces", "broken", "ahead")
 EXPLAINED: Final = {
     "visits": "A visit ends after a pause, and at midnight (UTC).",
@@ -40,9 +40,9 @@ EXPLAINED: Final = {
 
 
 def render(tables: Mapping[str, Rows], changed: Collection[str], store: Store) -> list[str]:
-    """Write the pages of days that have changed, and the one over all days; returns their names, that one last.
+    """Write the pages of changed days, and the one for all days. Returns their names, that one last.
 
-    The table `days` has all days, the others need only have those that changed.
+    The table `days` has all days; the others need only have those that changed.
     """
     days = sorted(tables["days"], key=lambda row: str(row["day"]))
     pages = {f"{row['day']}.html": day_page(row, tables) for row in days if str(row["day"]) in changed}

@@ -1,23 +1,23 @@
-"""What visitors of a site do, as it happens and day by day: one topic, two groups that do not know of each other.
+"""What visitors of a site do, live and day by day: one topic, two independent consumer groups.
 
     activity ──┬─ activity-live    ─► activity-sessions   one record for each session that has ended
                │                   ─► activity-minutes    views, clicks and searches of each page and minute
                └─ activity-report  ─► tables/ and report/ in the folder of the run, or below `path` on any storage:
                                       daily tables, HTML pages with plots
 
-Live: one streaming query, exactly once. A session ends when its user has done nothing for `gap`; a session or a minute
-is written when it is final, that is when an event has been seen that is `late` younger. Events later than that are
-left to the report.
+Live: one streaming query, exactly once. A session ends when its user has done nothing for `gap`. A session or a minute
+is written when it is final: when an event has been seen that is `late` younger. Events later than that are left to the
+report.
 
-No event is younger than its record, or than the moment it is read: one that claims to be is given that time, and one
-that is more than `ahead` of it is put aside, or a clock that is wrong would make all others late. What is put aside,
-and what is no event, is counted (in the progress of a run, and by the day in the report) and goes to the topic
+No event may be younger than its record, or than the moment it is read. An event with a later time gets that time; one
+that is more than `ahead` later is put aside, because a wrong clock would make all other events late. What is put aside,
+and what is not an event, is counted (in the progress of a run, and by day in the report) and goes to the topic
 `dead.letter` if there is one, exactly once.
 
-Report: works through what is new since the last time and ends, as a job at night does; `--option report=1h` is how
-often, unless the run is `--once`. Events are kept as files, a folder for each micro-batch, which a batch that comes
-again writes again; the tables of every day that got new events are then computed from these files and replaced whole. A
-visit of the report ends at midnight (UTC), so that a day needs no other day.
+Report: processes what is new since the last time and ends, like a nightly job. `--option report=1h` sets how often,
+unless the run is `--once`. Events are kept as files, a folder for each micro-batch; a repeated batch writes its folder
+again. The tables of every day that got new events are then computed from these files and replaced as a whole. A visit
+of the report ends at midnight (UTC), so that a day needs no other day.
 
     days       day, events, users, visits, views, clicks, searches, bounces (visits of one event), broken (no events),
                ahead (put aside)
@@ -69,17 +69,17 @@ OPTIONS: Final = (
     Option("part", "both", "What to do.", ("live", "report", "both")),
     Option("events", "activity", "The topic to read."),
     Option("sessions", "activity-sessions", "The topic for sessions."),
-    Option("minutes", "activity-minutes", "The topic for counts by the minute."),
-    Option("gap", "30 minutes", "A session or visit ends when its user has done nothing for so long."),
-    Option("late", "2 minutes", "The live part waits so long for events that arrive late."),
-    Option("ahead", "1 minute", "An event that claims to be so much younger than its record is put aside."),
-    Option("dead.letter", "", "The topic for what is put aside or is no event; empty: it is only counted."),
-    Option("rows", "200000", "At most so many events in a micro-batch."),
+    Option("minutes", "activity-minutes", "The topic for counts per minute."),
+    Option("gap", "30 minutes", "A session or visit ends when its user has done nothing for this long."),
+    Option("late", "2 minutes", "How long the live part waits for late events."),
+    Option("ahead", "1 minute", "An event that is this much younger than its record is put aside."),
+    Option("dead.letter", "", "The topic for what is put aside or is not an event; empty: it is only counted."),
+    Option("rows", "200000", "At most this many events in a micro-batch."),
     Option("path", "", "Where tables and pages go, a folder or URL; empty: the run's own folder."),
-    Option("report", "1 hour", "Bring the report up to date so often."),
+    Option("report", "1 hour", "How often to update the report."),
     Option("format", "parquet", "Of the daily tables.", FORMATS),
-    Option("start", "", "Made-up events begin then, such as 2026-01-31; empty: now, or `days` ago without a rate."),
-    Option("days", "2", "Made-up events without a rate cover so many days."),
+    Option("start", "", "Start of generated events, such as 2026-01-31; empty: now, or `days` ago without a rate."),
+    Option("days", "2", "How many days generated events without a rate cover."),
     *STORAGE,
 )
 SCHEMA: Final = "at timestamp, user string, type string, page string, referrer string, query string, target string"
@@ -87,7 +87,7 @@ KEPT: Final = f"offset long, timestamp timestamp, {SCHEMA}, ahead boolean, day d
 KINDS: Final = {"view": "views", "click": "clicks", "search": "searches"}
 FILE: Final = re.compile(r"batch=(\d+)/day=([^/]+)/[^/]+\.parquet$")
 PARTITIONS: Final = 4
-STEPS: Final = (  # of the funnel: a name, and what an event of it looks like
+STEPS: Final = (  # of the funnel: a name, and a condition for its events
     ("any page", "true"),
     ("a product", "type = 'view' and page rlike '^/[^/]+/[^/]+'"),
     ("the cart", "type = 'view' and page = '/cart'"),
@@ -97,7 +97,7 @@ STEPS: Final = (  # of the funnel: a name, and what an event of it looks like
 
 
 def run(run: Run) -> None:
-    Store(locate(run, run["path"]))  # what cannot be opened is told before the first batch
+    Store(locate(run, run["path"]))  # a location that cannot be opened fails before the first batch
     run.ensure_topic(run["events"], PARTITIONS)
     if run["part"] in ("live", "both"):
         live(run)
@@ -112,11 +112,12 @@ def run(run: Run) -> None:
 
 
 def events(run: Run, group: str, *, headers: bool = False) -> "DataFrame":
-    """A row for each record. `ahead` marks a time too far after the record's own; others are cut to the record's."""
+    """A row for each record. `ahead` marks an event too far after its record; other later times are cut to the
+    record's."""
     more = ("headers",) if headers else ()
     rows = run.stream(run["events"], group=group, maxOffsetsPerTrigger=run["rows"], includeHeaders=str(headers).lower())
     ahead = F.make_dt_interval(secs=F.lit(run.seconds("ahead")))
-    read_at = F.current_timestamp()  # of the batch: the same when it comes again
+    read_at = F.current_timestamp()  # of the batch: the same when it is repeated
     return (
         rows.withColumn("event", F.from_json(F.col("value").cast("string"), SCHEMA))
         .withColumn("bound", F.least(F.coalesce("timestamp", read_at), read_at))
@@ -142,13 +143,13 @@ def live(run: Run) -> "StreamingQuery":
     timed = everything.where(whole()).withWatermark("at", f"{run.seconds('late')} seconds")
     output = sessions(timed, run.seconds("gap"), run["sessions"]).union(minutes(timed, run["minutes"]))
     if letters:
-        reason = F.when(F.col("ahead"), "its time is after that of its record").otherwise("it is no event")
+        reason = F.when(F.col("ahead"), "its time is after that of its record").otherwise("it is not an event")
         output = output.union(letter_rows(everything.where(~whole()), reason, run["events"], letters))
     return run.to_topic(output, None, name="activity-live", dead_letter=letters)
 
 
 def sessions(timed: "DataFrame", gap_s: float, topic: str) -> "DataFrame":
-    order = F.struct("at", "offset")  # one user's events are in one partition, so offsets decide between equal times
+    order = F.struct("at", "offset")  # one user's events are in one partition, so offsets order equal times
     found = timed.groupBy(F.session_window("at", f"{gap_s} seconds"), "user").agg(
         F.min("at").alias("start"),
         F.max("at").alias("end"),
@@ -179,7 +180,7 @@ def output(rows: "DataFrame", topic: str, key: str, names: tuple[str, ...]) -> "
 
 
 def report(run: Run) -> list[str]:
-    """Store new events, update the tables of their days, render pages; returns the names of those pages."""
+    """Store new events, update the tables of their days, render pages. Returns the names of those pages."""
     place = locate(run, run["path"])
     kept = Store(place / "tables" / "events")
     everything = events(run, "activity-report")
@@ -196,7 +197,7 @@ def report(run: Run) -> list[str]:
         return []
     tables = Daily(place / "tables", run["format"])
     rows = read(run.spark, kept.location, [name for name in files if day_of(name) in changed], struct(KEPT))
-    rows = rows.withColumn("ahead", F.coalesce("ahead", F.lit(False)))  # an older version did not ask
+    rows = rows.withColumn("ahead", F.coalesce("ahead", F.lit(False)))  # files of an older version lack it
     here = number_visits(rows.where(whole()), run.seconds("gap")).cache()
     frames = compute_tables(here) | {"days": totals(rows, here)}
     for name, frame in frames.items():
@@ -204,13 +205,13 @@ def report(run: Run) -> list[str]:
     here.unpersist()
     shown = {name: tables.read(name, changed) for name in frames} | {"days": tables.read("days")}
     pages = render(shown, changed, Store(place / "report"))
-    # Last: whoever is killed before this does the same days again.
+    # Last: a run that is killed before this does the same days again.
     Store(place / "tables").put("reported", str(max(number(name) or 0 for name in new)).encode())
     return pages
 
 
 def keep(place: "Location", rows: "DataFrame", batch: int) -> None:
-    """Write the events of a batch. One that comes again, after a crash, replaces what it had written."""
+    """Write the events of a batch. A batch repeated after a crash replaces what it had written."""
     store, staging = Store(place), f"{HIDDEN}/{batch}"
     parts = write_files(rows, place / staging, by=("day",), order=("offset",))
     own = {f"batch={batch}/{part.folder}/rows.parquet": f"{staging}/{part.name}" for part in parts}
@@ -229,7 +230,7 @@ def number(name: str) -> int | None:
 
 def day_of(name: str) -> str:
     found = FILE.match(name)
-    assert found, "only files of batches are asked"
+    assert found, "only files of batches have a number"
     return found[2]
 
 
@@ -266,7 +267,7 @@ def totals(rows: "DataFrame", here: "DataFrame") -> "DataFrame":
 
 
 def compute_tables(here: "DataFrame") -> "dict[str, DataFrame]":
-    """Every other table."""
+    """All other tables."""
     visits = here.groupBy("day", "user", "visit").agg(
         F.min_by("referrer", F.struct("at", "offset")).alias("referrer"),
         *(F.bool_or(F.expr(condition)).alias(f"step{position}") for position, (_, condition) in enumerate(STEPS)),
@@ -301,12 +302,12 @@ def kinds() -> "list[Column]":
 
 
 def whole() -> "Column":
-    """Is this row an event, and is its time possible?"""
+    """Is this row an event with a possible time?"""
     told = F.col("at").isNotNull() & F.col("user").isNotNull() & F.col("type").isNotNull() & F.col("page").isNotNull()
     return told & ~F.col("ahead")
 
 
-# Made-up input.
+# Generated input.
 
 
 def generate(run: Run) -> None:
@@ -315,7 +316,7 @@ def generate(run: Run) -> None:
 
 
 def records(run: Run, now: datetime) -> Iterator[Record]:
-    """At a rate: as it might happen from now on. Without: so many days, with quiet nights."""
+    """With a rate: live events from now on. Without: some days of events, with quiet nights."""
     think_s = min(20.0, run.seconds("gap") / 5)
     days = run.number("days")
     if run.rate:
@@ -323,7 +324,7 @@ def records(run: Run, now: datetime) -> Iterator[Record]:
         start = began(run["start"]) or now
     else:
         if run.count is None:
-            raise Wrong("made-up events without a rate need a number: give --count, or --rate")
+            raise Wrong("generated events without a rate need a number: give --count, or --rate")
         site = Site(run.seed, step_s=days * 86400 / run.count, think_s=think_s, rhythm=True)
         start = began(run["start"]) or now - timedelta(days=days)
     for event in site.events(start):
@@ -338,7 +339,7 @@ def began(start: str) -> datetime | None:
 
 
 PIPELINE = Pipeline(
-    "activity", "Sessions and counts of a site as it is visited, and daily reports.", run, OPTIONS, generate
+    "activity", "Live sessions and counts of a site's visitors, and daily reports.", run, OPTIONS, generate
 )
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Plots as inline SVG, for pages that bring all they need: bars over time, ranked bars, a funnel.
+"""Plots as inline SVG, for self-contained pages: bars over time, ranked bars, a funnel.
 
-Colours are CSS variables of the page (`STYLE`), so that one drawing is readable by day and by night. Texts and numbers
-are escaped here, once. Every bar has a title, which browsers show when the pointer rests on it.
+Colours are CSS variables of the page (`STYLE`), so that drawings suit light and dark mode. Texts and numbers are
+escaped here, once. Every bar has a title, which browsers show on hover.
 """
 
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ svg .rule { stroke: var(--line); stroke-width: 1; }
 """
 WIDTH: Final = 760
 ROW: Final = 26
-LABEL: Final = 210  # room for the names at the left of ranked bars
-NUMBER: Final = 90  # and for the figures at the right
+LABEL: Final = 210  # width of the names to the left of ranked bars
+NUMBER: Final = 90  # and of the figures to the right
 LETTERS_MAX: Final = 30
 
 
 def columns(values: Sequence[tuple[str, float]], *, what: str, height: int = 200) -> str:
-    """Bars over time: one for each (label, value), with a scale at the left and a label wherever there is room."""
+    """Bars over time: one for each (label, value), with a scale on the left and labels where there is room."""
     top, left, bottom = nice(max((value for _, value in values), default=0)), 48, 24
     plot = height - bottom - 8
     step = (WIDTH - left) / max(1, len(values))
@@ -54,12 +54,12 @@ def columns(values: Sequence[tuple[str, float]], *, what: str, height: int = 200
 
 
 def ranking(values: Sequence[tuple[str, int]], *, what: str) -> str:
-    """Horizontal bars, the longest first as they are given, each with its name and figure."""
+    """Horizontal bars in the given order, longest first, each with its name and figure."""
     return rows(values, what=what, notes=[f"{value:,}" for _, value in values])
 
 
 def funnel(values: Sequence[tuple[str, int]], *, what: str) -> str:
-    """Ranked bars whose figures also say which share of the first is left."""
+    """Ranked bars whose figures also show which share of the first is left."""
     first = values[0][1] if values else 0
     notes = [f"{value:,} ({value / first:.0%})" if first else f"{value:,}" for _, value in values]
     return rows(values, what=what, notes=notes)

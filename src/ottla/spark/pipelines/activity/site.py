@@ -1,11 +1,11 @@
-"""Made-up traffic of a site: visitors come from somewhere, look at pages, click, search, buy or leave, and come back.
+"""Generated traffic of a site: visitors come from somewhere, look at pages, click, search, buy or leave, and come back.
 
     {"at": "2026-01-31T12:00:00.123Z", "user": "u17", "type": "view", "page": "/tea", "referrer": "search.example"}
     {"at": ..., "user": "u17", "type": "search", "page": "/tea", "query": "green tea"}
     {"at": ..., "user": "u17", "type": "click", "page": "/tea/sencha", "target": "add to cart"}
 
-The same seed and start make the same events. They come in the order of their arrival: a few are late by up to a minute,
-as from a phone in a tunnel. `referrer` stands only at the first view of a visit.
+The same seed and start generate the same events, in the order of their arrival. A few are up to a minute late, as from
+a phone in a tunnel. Only the first view of a visit has a `referrer`.
 """
 
 import heapq
@@ -25,7 +25,7 @@ SHELVES: Final = {
 }
 REFERRERS: Final = ("search.example", "news.example", "friends.example", "", "")
 QUERIES: Final = ("green tea", "earl grey", "espresso", "decaf", "the castle", "letters", "gift", "tea & honey <loose>")
-STAYS: Final = 0.7  # the others see one page and go
+STAYS: Final = 0.7  # the others see one page and leave
 ADD: Final = "add to cart"
 BUY: Final = "buy"
 # How busy each hour of a day is, from midnight on; the mean is one.
@@ -41,10 +41,10 @@ class Visit:
 
 
 class Site:
-    """Visitors of a site. `events` goes on for ever."""
+    """Visitors of a site. `events` is endless."""
 
     def __init__(self, seed: int, *, step_s: float, think_s: float = 20.0, rhythm: bool = False) -> None:
-        """One event every `step_s`; a visitor does something about every `think_s`; `rhythm` makes nights quiet."""
+        """One event every `step_s`; a visitor acts about every `think_s`; `rhythm` makes nights quiet."""
         self._random = Random(seed)
         self._step_s = step_s
         self._rhythm = rhythm
@@ -53,7 +53,7 @@ class Site:
         self._users = max(200, 5 * self._active)
 
     def events(self, start: datetime) -> Iterator[dict[str, Any]]:
-        held: list[tuple[float, int, dict[str, Any]]] = []  # late ones, by their time of arrival
+        held: list[tuple[float, int, dict[str, Any]]] = []  # late events, by time of arrival
         elapsed_s = 0.0
         number = 0
         while True:
@@ -70,7 +70,7 @@ class Site:
             elapsed_s += self._step_s / busy
 
     def _next(self) -> dict[str, Any]:
-        """What happens next: somebody comes, or somebody who is here does something."""
+        """The next event: somebody comes, or a present visitor does something."""
         random = self._random
         if (len(self._visits) < self._active and random.random() < 0.5) or not self._visits:
             return self._arrival()

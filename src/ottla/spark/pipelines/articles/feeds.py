@@ -1,7 +1,7 @@
 """Items of RSS and Atom feeds, from files or addresses, as the articles that the pipeline `articles` reads.
 
-Feeds come from strangers: they are fetched by http and https alone, also where they redirect to, are bounded in size
-and time, and may not declare entities. A feed that cannot be read is warned of and tried again with the next round.
+Feeds are untrusted: they are fetched over http and https only, also after redirects, are limited in size and time, and
+must not declare entities. A feed that cannot be read is logged and tried again in the next round.
 """
 
 import html
@@ -27,15 +27,15 @@ log = logging.getLogger("ottla.spark")
 
 WEB: Final = ("http://", "https://")
 FEED_MAX: Final = 10 << 20  # bytes
-ITEM_MAX: Final = 900_000  # bytes of an item's record: producers refuse those of a million
-SILENCE_S: Final = 30.0  # so long a server may say nothing ...
-FETCH_S: Final = 120.0  # ... and so long it may take in all
+ITEM_MAX: Final = 900_000  # bytes of an item's record: producers refuse a million
+SILENCE_S: Final = 30.0  # how long a server may send nothing ...
+FETCH_S: Final = 120.0  # ... and how long a fetch may take in all
 ATOM: Final = "{http://www.w3.org/2005/Atom"
-CONTENT: Final = "{http://purl.org/rss/1.0/modules/content/"  # content:encoded, the whole text beside a short one
+CONTENT: Final = "{http://purl.org/rss/1.0/modules/content/"  # content:encoded, the full text beside a short one
 
 
 def from_feeds(run: Run) -> Iterator[Record]:
-    """Items of RSS and Atom feeds, again and again unless the run is to end; the stages know what they have seen."""
+    """Items of RSS and Atom feeds, repeatedly unless the run ends by itself. The stages drop what they have seen."""
     places = [place.strip() for place in run["feeds"].split(",") if place.strip()]
     for place in places:
         if "://" in place and not on_the_web(place):
@@ -54,13 +54,13 @@ def from_feeds(run: Run) -> Iterator[Record]:
 
 
 def items(run: Run, place: str) -> list[dict[str, Any]]:
-    """The items of one feed, now. A feed that fails is a warning, and is tried again the next time."""
+    """The current items of one feed. If it fails, a warning is logged, and it is tried again the next time."""
     try:
         return list(feed_items(place, fetch(place)))
     except Failed as error:
         if run.once:
             raise
-        log.warning("%s; the other feeds go on, and this one is tried again", error)
+        log.warning("%s; the other feeds continue, and this one is tried again", error)
         return []
 
 
@@ -71,8 +71,8 @@ def fetch(place: str) -> bytes:
     try:
         with open_feed(place) as source:
             return read_bounded(place, source)
-    except (OSError, HTTPException, ValueError) as error:  # ValueError: an address or a path that cannot be one
-        reason = " ".join(str(error).split())[:200] or type(error).__name__  # servers have a say in it
+    except (OSError, HTTPException, ValueError) as error:  # ValueError: an invalid address or path
+        reason = " ".join(str(error).split())[:200] or type(error).__name__  # servers influence this text
         raise Failed(f"cannot read the feed {place} ({reason}): give a file or an address of RSS or Atom") from None
 
 
@@ -105,7 +105,7 @@ def read_bounded(place: str, source: Any) -> bytes:
             raise Failed(f"the feed {place} has more than {FEED_MAX >> 20} MiB: give one that is smaller")
         if time.monotonic() > end:
             raise TimeoutError(f"it takes longer than {FETCH_S:.0f} s")
-    if left := getattr(source, "length", None):  # an answer that ended before its Content-Length
+    if left := getattr(source, "length", None):  # the response ended before its Content-Length
         raise IncompleteRead(bytes(content), left)
     return bytes(content)
 
@@ -146,17 +146,18 @@ def parse_feed(place: str, content: bytes) -> ElementTree.Element:
         checked.Parse(content, True)
         return ElementTree.fromstring(content)  # nosec B314 # entities were refused above
     except (ElementTree.ParseError, expat.ExpatError, LookupError, ValueError) as error:  # LookupError: the encoding
-        raise Failed(f"{place} is no RSS or Atom feed, since it is no XML: {error}") from None
+        raise Failed(f"{place} is not an RSS or Atom feed, since it is not XML: {error}") from None
 
 
 def parts(element: ElementTree.Element, own: Collection[str], *names: str) -> list[ElementTree.Element]:
-    """Those of these names, best first: the feed's own before those of media, podcasts and others, then by name."""
+    """Elements with these names, best first: the feed's own before those of media, podcasts and others, then by
+    name."""
     found = [part for part in element if bare(part.tag) in names]
     return sorted(found, key=lambda part: (space(part.tag) not in own, names.index(bare(part.tag))))
 
 
 def first(texts: Iterable[str | None]) -> str | None:
-    """The first that says something."""
+    """The first text that is not empty."""
     return next((text.strip() for text in texts if text and text.strip()), None)
 
 
@@ -169,10 +170,10 @@ def space(tag: str) -> str:
 
 
 def whole(element: ElementTree.Element) -> str:
-    """The text of an element; Atom may have XHTML in it instead."""
+    """The text of an element; in Atom it may be XHTML."""
     try:
         inner = "".join(ElementTree.tostring(child, encoding="unicode") for child in element)
-    except RecursionError:  # elements within elements, thousands deep: their text will do
+    except RecursionError:  # elements nested thousands deep: use their text
         return html.escape("".join(element.itertext()))
     return html.escape(element.text or "") + inner if inner else element.text or ""
 

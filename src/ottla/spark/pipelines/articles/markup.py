@@ -1,4 +1,4 @@
-"""HTML of strangers as plain text. Whatever it is, it becomes text, in a time that grows with its size."""
+"""Untrusted HTML as plain text. Any input becomes text, in linear time."""
 
 import html
 import re
@@ -9,8 +9,8 @@ from typing import Final
 HIDDEN: Final = {"script", "style", "noscript", "template"}
 INLINE: Final = {"a", "abbr", "b", "code", "em", "font", "i", "mark", "q", "s", "small", "span", "strong", "sub", "sup",
                  "u"}  # fmt: skip
-# Markup as browsers know it. What is not closed reaches to the end, so that every character is looked at once: the
-# parser of Python's library takes hours for a megabyte of `<a `, and raises on `<![`.
+# Markup as browsers parse it. What is not closed extends to the end, so that every character is read once: the parser
+# of Python's library takes hours for a megabyte of `<a `, and raises on `<![`.
 MARKUP: Final = re.compile(
     r"""<!--(?:-?>|.*?(?:--!?>|\Z))
       | <(?:[!?]|/(?![a-z]))[^>]*+>?
@@ -20,19 +20,19 @@ MARKUP: Final = re.compile(
 NO_MARKUP_IN: Final = {
     name: re.compile(rf"</(?:\w++:)?{name}(?=[\s/>])", re.IGNORECASE | re.ASCII) for name in ("script", "style")
 }
-NO_CHARACTER: Final = re.compile(r"&#[0-9]{100,};?")  # Python makes no number of thousands of digits
+NO_CHARACTER: Final = re.compile(r"&#[0-9]{100,};?")  # Python refuses to parse numbers of thousands of digits
 PIECE: Final = re.compile(r".{1,1000}(?!\S)|.{1,1000}", re.DOTALL)
 
 
 def plain(markup: str) -> str:
-    """What a reader sees of HTML, in one form: NFKC, one space between words."""
+    """What a reader sees of HTML, normalised: NFKC, one space between words."""
     text = "".join(visible(markup))
-    # In pieces, at white space if there is any: marks above letters are sorted in a time that grows with their square.
+    # In pieces, at white space if there is any: sorting combining marks takes quadratic time.
     return " ".join("".join(unicodedata.normalize("NFKC", piece) for piece in PIECE.findall(text)).split())
 
 
 def visible(markup: str) -> Iterator[str]:
-    """Text alone; tags that begin a new line or cell stand for a space."""
+    """The text only. Tags that begin a new line or cell become a space."""
     at = hidden = 0
     while found := MARKUP.search(markup, at):
         if not hidden:

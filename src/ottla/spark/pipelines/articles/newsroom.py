@@ -1,4 +1,5 @@
-"""Made-up articles, some of them twice or rewritten, and made-up readers with their interests; the same by seed."""
+"""Generated articles, some of them repeated or rewritten, and generated readers with interests; determined by the
+seed."""
 
 import json
 from collections import deque
@@ -34,7 +35,7 @@ def people(topic: str, seed: int, number: int) -> Iterator[Record]:
 
 
 def records(topic: str, seed: int, start: datetime, step_s: float = 1.0) -> Iterator[Record]:
-    """Without end: new stories, and now and then one again, the same or rewritten a little by another feed."""
+    """Endless: new stories, and sometimes an earlier one, unchanged or slightly rewritten by another feed."""
     random = Random(seed)
     told: deque[dict[str, Any]] = deque(maxlen=200)
     for number in count():
@@ -61,7 +62,7 @@ def story(random: Random, number: int) -> dict[str, Any]:
 
 
 def rewritten(random: Random, article: dict[str, Any], number: int) -> dict[str, Any]:
-    """Two or three words are others."""
+    """Replace two or three words."""
     words = list(article["words"])
     for _ in range(random.randint(2, 3)):
         words[random.randrange(len(words))] = random.choice(COMMON.split())
@@ -69,7 +70,7 @@ def rewritten(random: Random, article: dict[str, Any], number: int) -> dict[str,
 
 
 def add_markup(random: Random, words: list[str]) -> str:
-    """A text as pages have it: paragraphs, links, entities, scripts, uneven white space."""
+    """A text as in web pages: paragraphs, links, entities, scripts, uneven white space."""
     parts, paragraph = ["<script>var seen = 1 < 2;</script>"], []
     for word in words:
         luck = random.random()

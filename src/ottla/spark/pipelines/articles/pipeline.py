@@ -1,18 +1,18 @@
-"""Articles of many feeds: cleaned, each story once, recommended to those whom it interests.
+"""Articles of many feeds: cleaned, deduplicated, recommended to interested users.
 
     articles ─ clean ─► articles-clean ─ unique ─► articles-unique ─ recommend ─► recommendations
                  └────► articles-rejected  └─────► articles-duplicates   └─ users (a compacted topic)
 
-Every stage is a query of its own from topic to topic, exactly once, and may run by itself (`stage`) or with the others.
+Every stage is a separate query from topic to topic, exactly once, and may run alone (`stage`) or with the others.
 
-    clean       HTML becomes text, Unicode and white space get one form; what is no article is rejected with the reason,
-                and goes to `dead.letter` as it came, if there is such a topic
+    clean       HTML becomes text, Unicode and white space are normalised; what is not an article is rejected with the
+                reason, and goes unchanged to `dead.letter`, if there is such a topic
     unique      an article is a duplicate if its id, or most of its text, was seen among the last `remember` articles
-                that were none. Likeness of texts is that of their sets of four-word phrases, estimated by MinHash.
-                Which of two came first is the order of `articles-clean`, which therefore has one partition: the answer
-                is the same however Spark cuts the topic into batches.
+                that were not duplicates. Similarity of texts is that of their sets of four-word phrases, estimated by
+                MinHash. Which of two came first is the order of `articles-clean`, which therefore has one partition:
+                the result is the same however Spark cuts the topic into batches.
     recommend   a user has words and weights; an article's score is the sum of the weights of the words that it has,
-                each times 1 + ln(how often). From `score` on it is recommended. Users are read anew for every batch.
+                each times 1 + ln(how often). From `score` on it is recommended. Users are read again for every batch.
 
     an article  {"id": "...", "feed": "...", "title": "...", "html": "<p>...", "published": "2026-01-31T12:00:00Z"}
     a user      key: the name, value: {"interests": {"football": 1.0, "opera": 0.5}}; null: the user has left
@@ -24,7 +24,7 @@ Try it:
     ottla consume recommendations
     ottla pipeline run articles --generate --option feeds=https://example.org/feed.xml,news.atom       real feeds
 
-Items are written by strangers: whatever one says, it is cleaned or rejected, and the queries go on.
+Items are untrusted: whatever one contains, it is cleaned or rejected, and the queries continue.
 """
 
 import json
@@ -60,33 +60,37 @@ if TYPE_CHECKING:
 STAGES: Final = ("clean", "unique", "recommend")
 OPTIONS: Final = (
     Option("stage", "all", "What to do.", (*STAGES, "all")),
-    Option("articles", "articles", "The topic with articles as they come."),
+    Option("articles", "articles", "The topic with the original articles."),
     Option("clean", "articles-clean", "The topic for cleaned articles."),
-    Option("rejected", "articles-rejected", "The topic for what is no article."),
-    Option("dead.letter", "", "The topic for what is no article, as it came; empty: only `rejected` says so."),
+    Option("rejected", "articles-rejected", "The topic for what is not an article."),
+    Option(
+        "dead.letter",
+        "",
+        "The topic for the original records that are not articles; empty: they are only in `rejected`.",
+    ),
     Option("unique", "articles-unique", "The topic for articles without duplicates."),
-    Option("duplicates", "articles-duplicates", "The topic that says what is a duplicate of what."),
+    Option("duplicates", "articles-duplicates", "The topic for duplicates and what they duplicate."),
     Option("users", "users", "The topic with users and their interests."),
     Option("recommendations", "recommendations", "The topic for recommendations."),
-    Option("remember", "10000", "Look for duplicates among so many articles."),
+    Option("remember", "10000", "Look for duplicates among this many articles."),
     Option("likeness", "0.5", "Texts that have this share of their phrases in common are the same story."),
     Option("score", "1.5", "Recommend an article from this score on."),
-    Option("rows", "10000", "At most so many articles in a micro-batch."),
-    Option("feeds", "", "RSS or Atom files or addresses to read, instead of making articles up; separated by commas."),
-    Option("every", "5 minutes", "Look for new items in feeds so often."),
-    Option("people", "20", "So many users are made up."),
+    Option("rows", "10000", "At most this many articles in a micro-batch."),
+    Option("feeds", "", "RSS or Atom files or addresses to read, instead of generated articles; separated by commas."),
+    Option("every", "5 minutes", "How often to look for new items in feeds."),
+    Option("people", "20", "How many users to generate."),
 )
 RAW: Final = "id string, feed string, title string, html string, published timestamp"
 CLEAN: Final = "id string, feed string, title string, text string, published timestamp"
 PARTITIONS: Final = 4
 PHRASE: Final = 4  # words
 HASHES: Final = 128
-AT_ONCE: Final = 4096  # phrases hashed together: a text of a million words takes no more memory than that
+AT_ONCE: Final = 4096  # phrases hashed together: limits the memory for a text of a million words
 WORD: Final = re.compile(r"\w{3,}")
-# A topic takes records of a little more than a million bytes, and one that it refuses would stop the query for ever.
+# A topic accepts records of a little more than a million bytes. A refused record would stop the query for good.
 RECORD_MAX: Final = 1_000_000  # bytes
-REJECTED_MAX: Final = 100_000  # characters of an article as it came, each at most six bytes in JSON
-ID_MAX: Final = 4_000  # characters; as many ids as `remember` says are kept
+REJECTED_MAX: Final = 100_000  # characters of an original article, each at most six bytes in JSON
+ID_MAX: Final = 4_000  # characters; `remember` ids are kept
 TITLE_MAX: Final = 1_000  # characters of a title in a recommendation, of which there is one for every user
 
 
@@ -101,14 +105,14 @@ def run(run: Run) -> None:
         if run["stage"] in (stage, "all") and not run.stopping:
             query = start(run)
             if run.once:
-                run.wait(query)  # the next stage is to find all that this one has to say
+                run.wait(query)  # the next stage must find everything that this one writes
             while query.isActive and query.lastProgress is None and not run.stopping:
                 run.wait(seconds=0.5)  # one starts after the other: Spark gives their Python processes ten seconds
 
 
 def rows(run: Run, option: str, group: str, schema: str) -> "DataFrame":
-    """Articles of a topic, with where they lie and the text as it came."""
-    text = F.make_valid_utf8(F.col("value").cast("string"))  # Python would refuse the whole batch for one wrong byte
+    """Articles of a topic, with their position and original text."""
+    text = F.make_valid_utf8(F.col("value").cast("string"))  # Python would refuse the whole batch for one invalid byte
     frame = run.stream(run[option], group=group, maxOffsetsPerTrigger=run["rows"], includeHeaders="true")
     record = F.struct("key", "value", "headers").alias("record")
     return frame.select(
@@ -125,7 +129,7 @@ def clean(run: Run) -> "StreamingQuery":
     cleaned = articles.withColumn("title", as_text("title")).withColumn("text", as_text("html"))
     good = F.to_json(F.struct("id", "feed", "title", "text", "published"))
     reason = (
-        F.when(F.coalesce("id", F.lit("")) == "", "it is no JSON, or has no id")
+        F.when(F.coalesce("id", F.lit("")) == "", "it is not JSON, or has no id")
         .when(F.length("id") > ID_MAX, f"its id has more than {ID_MAX} characters")
         .when(F.coalesce("text", F.lit("")) == "", "it has no text")
         .when(F.octet_length(good) > RECORD_MAX, f"it has more than {RECORD_MAX} bytes")
@@ -147,7 +151,7 @@ def clean(run: Run) -> "StreamingQuery":
 
 
 def row(topic: str, key: "Column", value: "Column", headers: "Column | None" = None) -> "Column":
-    """A record for a topic, as one column: all of them have the same type."""
+    """A record for a topic as one column, so that all have the same type."""
     own = F.expr(NO_HEADERS) if headers is None else headers
     named = {"topic": F.lit(topic), "key": key.cast("binary"), "value": value.cast("binary"), "headers": own}
     return F.struct(*(column.alias(name) for name, column in named.items()))
@@ -187,7 +191,7 @@ def unique(run: Run) -> "StreamingQuery":
 
 
 def new_step(good: str, bad: str, remember: int, likeness: float) -> "Callable[..., Iterator[pandas.DataFrame]]":
-    """The function that Spark calls with the new articles and the memory of those before."""
+    """The function that Spark calls with the new articles and the memory of earlier ones."""
 
     def step(
         key: tuple[Any, ...], frames: "Iterator[pandas.DataFrame]", state: "GroupState"
@@ -214,7 +218,7 @@ def new_step(good: str, bad: str, remember: int, likeness: float) -> "Callable[.
 class Memory:
     """Ids and signatures of the last `remember` articles, the oldest first.
 
-    It forgets with every article that it takes up, not at the end of a batch: where batches end is chance.
+    It forgets with every added article, not at the end of a batch, because where batches end is arbitrary.
     """
 
     def __init__(self, ids: Iterable[str], signatures: bytes, remember: int) -> None:
@@ -227,11 +231,11 @@ class Memory:
 
     @property
     def _first(self) -> int:
-        """The place of the oldest that is not forgotten."""
+        """The index of the oldest article that is not forgotten."""
         return max(0, len(self._ids) - self._remember)
 
     def find_or_remember(self, name: str, text: str, likeness: float) -> tuple[str, float] | None:
-        """The article that this is a duplicate of, and how like it is; or None, and it is remembered."""
+        """The article that this duplicates, and their similarity; or None, and this one is remembered."""
         first = self._first
         if self._known.get(name, -1) >= first:
             return name, 1.0
@@ -249,7 +253,7 @@ class Memory:
         return None
 
     def _make_room(self) -> None:
-        """Make room for as many again, so that not every article copies everything; forgotten articles are dropped."""
+        """Double the space, so that not every article copies everything. Forgotten articles are dropped."""
         import numpy
 
         first = self._first
@@ -264,8 +268,8 @@ class Memory:
 
 
 def signature(text: str) -> "NDArray[Any]":
-    """MinHash: of each of many hash functions the least value over all phrases. Two texts agree in about as many of
-    these as is the share of phrases that they have in common."""
+    """MinHash: for each of many hash functions, the minimum over all phrases. The share of equal values in two
+    signatures estimates the share of phrases that the texts have in common."""
     import numpy
 
     words = re.findall(r"\w+", text.lower())
@@ -279,7 +283,7 @@ def signature(text: str) -> "NDArray[Any]":
 
 @cache
 def functions() -> "tuple[NDArray[Any], NDArray[Any]]":
-    """Hash functions, always the same: signatures are compared with those of other runs."""
+    """Hash functions, always the same, because signatures are compared with those of other runs."""
     import numpy
 
     random = Random(0)
@@ -296,7 +300,7 @@ def recommend(run: Run) -> "StreamingQuery":
 
 
 def recommend_batch(run: Run, articles: "DataFrame", batch: int) -> None:
-    """Score the articles of a batch for the present users. A repeated batch is found already written."""
+    """Score the articles of a batch for the current users. A repeated batch finds that it is already written."""
     counted = over_columns(weights, types.MapType(types.StringType(), types.DoubleType()))
     words = articles.select(
         "id",
@@ -323,7 +327,7 @@ def recommend_batch(run: Run, articles: "DataFrame", batch: int) -> None:
 
 
 def interests(run: Run) -> "DataFrame":
-    """user, word, weight: the last that each user's key says."""
+    """user, word, weight: the latest value of each user's key."""
     place = F.struct("partition", "offset")
     last = run.table(run["users"]).groupBy("key").agg(F.max_by("value", place).alias("value"))
     said = F.from_json(F.col("value").cast("string"), "interests map<string, double>")
@@ -341,7 +345,7 @@ def weights(column: "pa.Array") -> "pa.Array":
     return pa.array(made, pa.map_(pa.string(), pa.float64()))
 
 
-# Made-up input, and real.
+# Generated input, and real.
 
 
 def generate(run: Run) -> None:

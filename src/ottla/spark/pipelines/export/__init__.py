@@ -1,8 +1,8 @@
 """Topics to a table of Parquet files or a Delta table, each record once.
 
-pipeline        the rounds: what is new, written by Spark's tasks, committed by the driver
+pipeline        the rounds: new records, written by Spark's tasks, committed by the driver
 exporting       a task: records to Parquet, without becoming rows
-letters         records that do not fit into the table, to a topic of their own
+letters         records that do not fit into the table, to a separate topic
 ledger          the commits of a folder of Parquet files; `delta_ledger` those of a Delta table
 """
 
@@ -11,5 +11,5 @@ from ottla.spark.runner import main
 
 __all__ = ["PIPELINE"]
 
-if __name__ == "__main__":  # spark-submit takes a file, and this is the one of the package
+if __name__ == "__main__":  # spark-submit takes a file; this is the package's
     main(PIPELINE)

@@ -1,16 +1,16 @@
-"""The same for a Delta table: one Delta commit adds the files and says how far they go.
+"""The ledger of a Delta table: one Delta commit adds the files and stores the offsets they reach.
 
-Delta knows "application transactions": a number under a name, kept in the table's log and set in the same commit as the
+Delta has "application transactions": a number under a name, kept in the table's log and set in the same commit as the
 files. The name is a partition, the number its next offset:
 
     ottla-export:<cluster id>:<topic id, or name where there are none>:<partition>  →  next offset
 
-so that the position is part of the table, survives checkpoints and clean-ups of its log, and is there for any reader.
-Two drivers that commit the same partition conflict, and the second is refused by Delta itself; where the file system
-has locks, it is refused when it starts (`_ottla/lock`).
+So the position is part of the table, survives checkpoints and clean-ups of its log, and every reader can see it. Two
+drivers that commit the same partition conflict, and Delta itself refuses the second. If the file system has locks, the
+second is refused when it starts (`_ottla/lock`).
 
-Files go to their places before the commit; in a store without rename tasks write them there. What is there without a
-commit (a driver that was killed between the two) is invisible to readers of Delta and removed by its VACUUM.
+Files are moved to their places before the commit; in a store without rename, tasks write them there. Files without a
+commit (of a driver that was killed in between) are invisible to readers of Delta and removed by its VACUUM.
 """
 
 from __future__ import annotations
@@ -101,8 +101,7 @@ class DeltaLedger:
             )
         except self._delta.exceptions.CommitFailedError as error:
             raise Failed(
-                f"another run writes to the table at {self._store}: stop one of them; nothing of this one was added "
-                f"({error})"
+                f"another run writes to the table at {self._store}: stop one of them; this one added nothing ({error})"
             ) from None
         except self._delta.exceptions.DeltaError as error:
             raise Failed(f"the Delta table at {self._store} refused a commit: {error}") from None
@@ -119,7 +118,7 @@ class DeltaLedger:
         return f"{APPLICATION}:{self._cluster}:{topic_id}:{where.partition}"
 
     def _open_or_create(self) -> Any:
-        """The table, which may be there already."""
+        """The table; created if it does not exist."""
         delta = self._delta
         try:
             url, options = self._store.location.delta()
@@ -127,7 +126,7 @@ class DeltaLedger:
                 url, self._schema, mode="ignore", partition_by=self._by or None, storage_options=options
             )
         except delta.exceptions.DeltaError as error:
-            raise Failed(f"no Delta table can be made at {self._store}: {error}") from None
+            raise Failed(f"cannot create a Delta table at {self._store}: {error}") from None
         there = table.metadata().partition_columns
         if there != self._by:
             raise Failed(

@@ -1,11 +1,11 @@
-"""One range of a partition written to Parquet files. Runs in the Python workers of a Spark job.
+"""Writes one range of a partition to Parquet files. Runs in the Python workers of a Spark job.
 
     reading.batches (fetch and decode, in a thread)  →  Arrow columns  →  row groups  →  a file under a staged name
 
-Rows never enter the JVM, and nothing is done for a single row in Python. Files lie under the ledger's staging folder
-with names that no reader takes for Parquet (of a Delta table in a store without rename: in their places, where only its
-log makes them known); what makes them part of the table is the commit of the ledger, later, in the driver. A task that
-runs twice, or half, leaves staged files that nobody ever looks at.
+Rows never enter the JVM, and nothing is done per row in Python. Files are in the ledger's staging folder, with names
+that readers do not recognise as Parquet. (Files of a Delta table in a store without rename are written to their places,
+where only the table's log makes them known.) They become part of the table by the ledger's commit, later, in the
+driver. A task that runs twice, or dies, leaves staged files that nobody reads.
 
 What the writer does, with its price for rows of 100 bytes on one core (M rows/s of writing alone; random bytes / JSON):
 
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from ottla.spark.source.planning import Split
     from ottla.spark.storage.location import Location
 
-REPEATED: Final = ["topic", "partition", "timestampType"]  # the same for many rows: a dictionary pays
+REPEATED: Final = ["topic", "partition", "timestampType"]  # the same for many rows: a dictionary helps
 ORDERED: Final = {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"}
-SKIPPED_BY: Final = ["partition", "offset", "timestamp"]  # what readers look for: with least and greatest value
-DAYS_OPEN_MAX: Final = 16  # files at a time in one task
+SKIPPED_BY: Final = ["partition", "offset", "timestamp"]  # what readers filter by: with minimum and maximum
+DAYS_OPEN_MAX: Final = 16  # open files in one task
 SUFFIX: Final = ".part"
 NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"  # the folder of records without a timestamp, as Hive and Spark name it
 TIME_MAX: Final = 253_402_300_799_999_999  # the last microsecond of 9999: Python and many readers know no later day
@@ -53,7 +53,7 @@ TIME_MAX: Final = 253_402_300_799_999_999  # the last microsecond of 9999: Pytho
 
 @dataclass(frozen=True)
 class TableShape:
-    """What files look like."""
+    """The layout of the files."""
 
     key: str = "binary"  # or string
     value: str = "binary"
@@ -62,11 +62,11 @@ class TableShape:
     compression: str = "snappy"
     level: int | None = None
     file_bytes: int = 128 << 20
-    group_bytes: int = 32 << 20  # of a row group, before it is encoded
+    group_bytes: int = 32 << 20  # of a row group, before encoding
     synced: bool = False
 
     def schema(self) -> pa.Schema:
-        """As readers see it; `day` is in the name of the folder instead."""
+        """The schema for readers; `day` is in the name of the folder instead."""
         kinds = {"binary": pa.binary(), "string": pa.string()}
         fields = [
             pa.field("key", kinds[self.key]),
@@ -85,12 +85,12 @@ class TableShape:
 
 @dataclass(frozen=True)
 class File:
-    staged: str  # its name in the staging folder, or in the table where there is none
+    staged: str  # its name in the staging folder, or in the table if there is none
     name: str  # its place in the table, once it is committed
     day: str | None
     rows: int
     size: int
-    first: int  # least and greatest offset
+    first: int  # smallest and largest offset
     last: int
 
 
@@ -101,8 +101,8 @@ class ExportedRange:
     stop: int
     rows: int = 0
     files: tuple[File, ...] = ()
-    aside: str = ""  # a file of dead letters, if there are any
-    error: str = ""  # a sentence; a value, so that it arrives as it is
+    aside: str = ""  # name of the file of dead letters, if there are any
+    error: str = ""  # a sentence; a value, so that it arrives unchanged
 
 
 def write(
@@ -114,9 +114,9 @@ def write(
     staged: bool = True,
     aside: Location | None = None,
 ) -> ExportedRange:
-    """Write the records of a split; the files are whole, and on disk if that is asked for, when this returns.
+    """Write the records of a split. When this returns, the files are complete, and synced to disk if requested.
 
-    What does not fit into the table goes to a file in `aside`; without that, it is an error."""
+    Records that do not fit into the table go to a file in `aside`; without that, they are an error."""
     try:
         unfit = AsideFile(aside) if aside is not None else None
         with Table(split, shape, Store(folder), staged=staged, unfit=unfit) as table:
@@ -139,7 +139,7 @@ class Unfit(Failed):
 
 
 class Table:
-    """The files of one task: one at a time, or one for each day."""
+    """The files of one task: a single one, or one for each day."""
 
     def __init__(
         self, split: Split, shape: TableShape, store: Store, *, staged: bool, unfit: AsideFile | None = None
@@ -177,7 +177,7 @@ class Table:
             if output.size >= self._shape.file_bytes:
                 self._files.append(output.close())
                 continue
-            self._open[day] = output  # the last one used is the last in line to be closed
+            self._open[day] = output  # the most recently used is closed last
             if len(self._open) > DAYS_OPEN_MAX:
                 self._files.append(self._open.pop(next(iter(self._open))).close())
 
@@ -218,7 +218,7 @@ class Table:
         bounds = pc.min_max(batch.column("timestamp"))
         if any(bounds[side].is_valid and not -TIME_MAX <= bounds[side].value <= TIME_MAX for side in ("min", "max")):
             raise Unfit(
-                f"{self._what('timestamp', batch)} lies beyond the year 9999, so that it has no folder of its day: set "
+                f"{self._what('timestamp', batch)} is beyond the year 9999, so there is no folder for its day: set "
                 "partition=none, or dead.letter"
             )
 
@@ -227,7 +227,7 @@ class Table:
         return f"{self._split.topic} partition {self._split.partition}: a {name} between offsets {at[0]} and {at[-1]}"
 
     def _days(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Usually all of one day, which costs a look at the least and the greatest time."""
+        """Usually all rows are of one day; checking that takes the minimum and maximum time."""
         times = rows.column("timestamp")
         bounds = pc.min_max(times)
         first, last = (bounds[side].cast(pa.date32()).as_py() for side in ("min", "max"))
@@ -251,7 +251,7 @@ def faults(batch: pa.RecordBatch, shape: TableShape) -> Iterator[tuple[pa.Array,
     if shape.by_day:
         times = batch.column("timestamp").cast(pa.int64())
         beyond = pc.or_(pc.greater(times, TIME_MAX), pc.less(times, -TIME_MAX))
-        yield beyond, "its timestamp lies beyond the year 9999, so that it has no folder of its day"
+        yield beyond, "its timestamp is beyond the year 9999, so there is no folder for its day"
 
 
 def is_text(value: bytes | None) -> bool:
@@ -271,12 +271,12 @@ def parquet_writer(sink: Any, schema: pa.Schema, shape: TableShape) -> pq.Parque
         use_dictionary=REPEATED,
         write_statistics=SKIPPED_BY,
         column_encoding=ORDERED,
-        store_schema=False,  # Arrow's own idea of the types, such as dictionaries, would be news to readers
+        store_schema=False,  # Arrow's own types, such as dictionaries, would confuse readers
     )
 
 
 class TableFile:
-    """One file in the making. Batches wait until they fill a row group."""
+    """An unfinished file. Batches are collected until they fill a row group."""
 
     def __init__(
         self, store: Store, staged: str, name: str, day: str | None, shape: TableShape, schema: pa.Schema

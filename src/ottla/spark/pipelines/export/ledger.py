@@ -1,4 +1,4 @@
-"""What makes staged files a table: a commit that names them together with the offsets they reach to.
+"""What makes staged files a table: a commit that lists them together with the offsets they reach.
 
     table/
       orders-00000-….parquet            committed files, alone or in folders day=2026-11-15/
@@ -10,17 +10,17 @@
             {"cluster": id, "ids": {topic: id}, "offsets": {topic: {partition: next offset}},
              "staging": run, "files": [[staged, name], …]}
 
-The decision is one file: a commit is created under its number, which fails if that number is taken, so that of two
-drivers one gets it (a link on a disk, a conditional put in a store). Before it the files are invisible, after it they
-belong to the table whatever happens: they are moved to their places, and the next start does what was left of that. So
-no row is lost or doubled, and no reader ever sees a file that is not committed. (Between the first and the last move a
-reader may see some files of a commit and not yet the others.)
+The decision is one file: a commit is created under its number, which fails if the number is taken, so that only one of
+two drivers gets it (a link on a disk, a conditional put in a store). Before it the files are invisible. After it they
+belong to the table: they are moved to their places, and the next start completes that after a crash. So no row is lost
+or doubled, and no reader ever sees a file that is not committed. (Between the first and the last move a reader may see
+only some files of a commit.)
 
-A staging folder goes when all its commits have their files in place: as long as it is there, a file that is neither in
-it nor in its place was lost, which is an error; once it is gone, what becomes of files is the business of others.
+A staging folder is removed when all its commits have their files in place. As long as it exists, a file that is neither
+in it nor in its place was lost, which is an error. After that, files may be removed by others.
 
-It needs storage that all tasks share. On a file system that has locks a second driver is refused at once. Elsewhere the
-first commit decides between two; what lies in the staging of others is left there for some days, since they may live.
+The ledger needs storage that all tasks share. On a file system with locks a second driver is refused at once. Elsewhere
+the first commit decides between two, and staged files of others are kept for some days, since their run may be alive.
 """
 
 from __future__ import annotations
@@ -47,30 +47,30 @@ COMMITS: Final = f"{HIDDEN}/commits"
 STAGING: Final = f"{HIDDEN}/staging"
 TABLE_ID: Final = f"{HIDDEN}/id"
 BEGUN: Final = "begun"  # a file in a staging folder: stores have no empty folders
-LEFT_S: Final = 7 * 86400.0  # so old, what was staged where there are no locks is nobody's
-KEPT: Final = 1000  # commits; the last one is all that is needed, the others tell what happened
+LEFT_S: Final = 7 * 86400.0  # without locks, staged files older than this are abandoned
+KEPT: Final = 1000  # commits; only the last is needed, the others are a history
 
 
 @dataclass(frozen=True)
 class TableProgress:
-    """How far a table goes."""
+    """The offsets that a table has reached."""
 
-    cluster: str | None = None  # None: nothing was ever committed
+    cluster: str | None = None  # None: nothing was committed yet
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)  # of the topics
 
 
 class Ledger(Protocol):
-    """What a table must be able to do, whatever its format."""
+    """What a table must support, whatever its format."""
 
-    staging: Location | None  # where tasks leave their files; None: in their places, which only a commit makes known
+    staging: Location | None  # where tasks put their files; None: in their places, which only a commit makes known
 
     def read_progress(self, partitions: Mapping[TopicPartition, str]) -> TableProgress: ...
 
     def commit(self, files: Sequence[File], reached: TableProgress) -> None: ...
 
     def table_id(self) -> str:
-        """The same for as long as the table lives, and no other table's."""
+        """Unique to the table, and constant for its lifetime."""
         ...
 
     def close(self) -> None: ...
@@ -82,7 +82,7 @@ class FolderLedger:
     def __init__(self, location: Location, shape: TableShape) -> None:
         self._store = Store(location)
         self._shape = shape
-        self._unfinished = False  # a commit may be decided whose files are not in their places
+        self._unfinished = False  # the files of the last commit may not be in their places
         self._lock, self._run = prepare_staging(self._store, self._begin)
         self.staging: Location | None = location / STAGING / self._run
 
@@ -102,7 +102,7 @@ class FolderLedger:
         return TableProgress(self._last["cluster"], offsets, self._last["ids"])
 
     def commit(self, files: Sequence[File], reached: TableProgress) -> None:
-        """The files become part of the table, and `reached` what the next start goes on from."""
+        """Make the files part of the table. The next start continues from `reached`."""
         offsets: dict[str, dict[str, int]] = {}
         for (topic, index), offset in sorted(reached.offsets.items()):
             offsets.setdefault(topic, {})[str(index)] = offset
@@ -118,9 +118,7 @@ class FolderLedger:
             _sync(self._store, f"{STAGING}/{self._run}")
         self._unfinished = True
         if not self._store.create(_commit(self._number + 1), json.dumps(document).encode()):
-            raise Failed(
-                f"another run writes to the table at {self._store}: stop one of them; nothing of this one was added"
-            )
+            raise Failed(f"another run writes to the table at {self._store}: stop one of them; this one added nothing")
         _sync(self._store, COMMITS)
         self._number, self._last = self._number + 1, document
         self._finish()
@@ -133,7 +131,7 @@ class FolderLedger:
         return (self._store.read(TABLE_ID) or b"").decode()
 
     def close(self) -> None:
-        if not self._unfinished:  # else the next start needs what is there
+        if not self._unfinished:  # otherwise the next start needs the staged files
             self._store.remove_folder(f"{STAGING}/{self._run}")
         release(self._lock)
 
@@ -148,7 +146,7 @@ class FolderLedger:
             raise Failed(f"{where} is damaged: restore it, or export to another path") from None
 
     def _finish(self) -> None:
-        """Put the files of the last commit in their places; those that are there already are left."""
+        """Move the files of the last commit to their places, unless they are there."""
         staging = f"{STAGING}/{self._last['staging']}"
         try:
             self._store.move_all([(f"{staging}/{staged}", name) for staged, name in self._last["files"]])
@@ -159,7 +157,7 @@ class FolderLedger:
                 _sync(self._store, folder)
 
     def _finish_slowly(self, staging: str) -> None:
-        """After a kill some are in their places already."""
+        """After a kill some are already in their places."""
         for staged, name in self._last["files"]:
             try:
                 self._store.move(f"{staging}/{staged}", name)
@@ -168,7 +166,7 @@ class FolderLedger:
                     at = self._store.location
                     raise Failed(
                         f"{at / name} belongs to the table by {at / _commit(self._number)}, but is neither there nor "
-                        f"in {at / staging}: restore it, or remove {at / staging} to go on without it"
+                        f"in {at / staging}: restore it, or remove {at / staging} to continue without it"
                     ) from None
 
 
@@ -177,7 +175,8 @@ def _commit(number: int) -> str:
 
 
 def prepare_staging(store: Store, begin: Callable[[], None] = lambda: None) -> tuple[Lock | None, str]:
-    """The right to write to a table, and a new staging folder; `begin` is called before those of others are swept."""
+    """Take the right to write to a table, and make a staging folder; `begin` is called before those of others are
+    swept."""
     lock = None
     try:
         if store.local is not None:
@@ -205,7 +204,7 @@ def release(lock: Lock | None) -> None:
 
 
 def sweep(store: Store, *, locked: bool) -> None:
-    """Remove what others have staged: all of it under the lock, else what is too old to be wanted."""
+    """Remove what others have staged: all of it under the lock, otherwise only what is old."""
     if locked:
         store.remove_folder(STAGING)
         return
@@ -223,13 +222,13 @@ def check_staged(store: Store, run: str, files: Sequence[File]) -> None:
     there = {one.name for one in store.files(f"{STAGING}/{run}")} if files else set()
     if gone := [file.staged for file in files if f"{STAGING}/{run}/{file.staged}" not in there]:
         raise Failed(
-            f"{store.location / STAGING / run / gone[0]} was written and is gone, so that nothing was added to the "
-            f"table at {store}: let nobody else remove files there, and start again"
+            f"{store.location / STAGING / run / gone[0]} was written and is gone, so nothing was added to the "
+            f"table at {store}: make sure that nobody removes files there, and start again"
         )
 
 
 def _sync(store: Store, folder: str) -> None:
-    """Sync a folder, so that its names survive a power cut. An object store has done so when it answers."""
+    """Sync a folder, so that its names survive a power cut. An object store has done so when it responds."""
     if store.local is None:
         return
     descriptor = os.open(store.path(folder), os.O_RDONLY)

@@ -1,13 +1,13 @@
-"""Dead letters of an export: records that do not fit into the table, each once in a topic of its own.
+"""Dead letters of an export: records that do not fit into the table, each once in a separate topic.
 
     task      puts such records into a file beside its Parquet files, with the reason of each
     driver    before it commits the table: all of them to the topic, in one transaction with the offsets reached
     driver    commits the table
 
-The offsets are those of a group that belongs to the table, so that letters and their position are there together or not
-at all. A driver that dies between the two commits leaves the letters ahead of the table; the next one reads the same
-records again, and leaves out the letters of those before that position. Each transaction begins with a fence: a driver
-that was replaced writes no more letters, and without them it does not commit its files.
+The offsets are committed to a group that belongs to the table, so letters and their position appear together or not at
+all. A driver that dies between the two commits leaves the letters ahead of the table. The next one reads the same
+records again, and skips the letters before that position. Each transaction begins with a fence: a driver that was
+replaced writes no more letters, and without them it does not commit its files.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Aside(NamedTuple):
 
 
 class AsideFile:
-    """What one task puts aside. There is a file when there is a record in it; two threads may add."""
+    """The records that one task puts aside. The file exists once there is a record; two threads may add."""
 
     def __init__(self, folder: Location) -> None:
         self._store = Store(folder)
@@ -95,7 +95,7 @@ class AsideFile:
         return bad.column("headers").cast(HEADERS)
 
     def close(self) -> str:
-        """Its name, if there is such a file."""
+        """The name of the file, if there is one."""
         if self._writer is None:
             return ""
         self._writer.close()
@@ -115,7 +115,7 @@ class DeadLetters:
         self._checked = False
 
     def send(self, asides: Iterable[Aside], reached: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> int:
-        """Write all letters that were not written before, and how far they go, in one transaction."""
+        """Write all letters that were not written before, and the offsets reached, in one transaction."""
         if not self._checked:
             check(self._cluster, self._name, KEYS)
             self._checked = True
@@ -133,7 +133,7 @@ class DeadLetters:
         return count.rows
 
     def forget(self, asides: Iterable[Aside]) -> None:
-        """Remove the files: their letters are written."""
+        """Remove the files, after their letters are written."""
         for one in asides:
             self._store.remove(one.name)
 
@@ -166,7 +166,7 @@ class DeadLetters:
         }
 
     def _read_positions(self, ids: Mapping[str, str]) -> dict[TopicPartition, int]:
-        """A position in a topic that was made anew since is none."""
+        """The positions, except those of a topic that was recreated since."""
         return {
             where: found.offset
             for where, found in read_offsets(self._cluster, self._name).items()

@@ -46,27 +46,27 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.spark")
 
-ROUND_TASKS: Final = 8  # for each core, in one commit: what a kill costs
-TASK_BYTES_MIN: Final = 8 << 20  # no task is made smaller to keep all cores busy
+ROUND_TASKS: Final = 8  # per core, in one commit: what a kill costs
+TASK_BYTES_MIN: Final = 8 << 20  # tasks are not made smaller than this to keep all cores busy
 
 OPTIONS = (
-    Option("topics", None, "names and patterns (regular expressions) with commas between them; all go to one table"),
+    Option("topics", None, "names and patterns (regular expressions), separated by commas; all go to one table"),
     Option("path", "", "the folder or URL of the table; tables/<name> in the run's own folder if not given"),
     Option("name", "export", "of this export: its group at the source is ottla-export-<name>"),
     Option("format", "parquet", "of the table", ("parquet", "delta")),
     Option("partition", "none", "none, or a folder for each day of the records' timestamps (UTC)", ("none", "day")),
     Option("key", "binary", "what the column key is", ("binary", "string")),
     Option("value", "binary", "what the column value is", ("binary", "string")),
-    Option("headers", "true", "whether there is a column headers", ("true", "false")),
+    Option("headers", "true", "whether to add a column headers", ("true", "false")),
     Option("compression", "snappy", "of the files", ("snappy", "zstd", "lz4", "gzip", "none")),
     Option("level", "", "of the compression; its own default if not given"),
-    Option("file.bytes", "134217728", "about so much goes into one file"),
+    Option("file.bytes", "134217728", "about how many bytes go into one file"),
     Option(
-        "sync", "false", "wait for the disk before each commit: survives a power cut, not only kills", ("true", "false")
+        "sync", "false", "sync to disk before each commit, to survive a power cut and not only kills", ("true", "false")
     ),
-    Option("interval", "30 seconds", "between commits while little comes in; with more, commits follow each other"),
-    Option("failOnDataLoss", "true", "end when records are gone before they were exported", ("true", "false")),
-    Option("patience", "10 minutes", "how long to try again while the cluster is away"),
+    Option("interval", "30 seconds", "between commits while little comes in; with more, there is no pause"),
+    Option("failOnDataLoss", "true", "fail if records are gone before they were exported", ("true", "false")),
+    Option("patience", "10 minutes", "how long to retry while the cluster is unreachable"),
     Option("dead.letter", "", "the topic for records that the table cannot hold; empty: they end the run"),
     *STORAGE,
 )
@@ -97,7 +97,7 @@ def run(run: Run) -> None:
     )
     place = locate(run, run["path"], "tables", run["name"])
     if run["dead.letter"] in selection.names:
-        raise Failed(f"topic {run['dead.letter']} cannot be exported and take dead letters: name another one")
+        raise Failed(f"topic {run['dead.letter']} cannot be both exported and the dead-letter topic: name another one")
     if run["dead.letter"]:
         run.ensure_topic(run["dead.letter"])
     with source.cluster() as cluster:
@@ -143,7 +143,7 @@ class Export:
         self._write = partial(
             write, options=source, shape=shape, folder=folder, staged=ledger.staging is not None, aside=aside
         )
-        self._bounds: dict[TopicPartition, int] | None = None  # where a run ends that ends by itself
+        self._bounds: dict[TopicPartition, int] | None = None  # where a run that ends by itself ends
 
     def loop(self) -> None:
         run = self._run
@@ -176,7 +176,7 @@ class Export:
             self._run.report(self._run)
 
     def _round(self) -> bool:
-        """Write and commit new records, up to a limit; returns whether there are more."""
+        """Write and commit new records, up to a limit. Returns whether there are more."""
         ids, ends = self._ends()
         reached = self._ledger.read_progress({where: ids[where.topic] for where in ends})
         ranges = self._ranges(reached, ids, ends)
@@ -185,7 +185,7 @@ class Export:
             try:
                 written = spread(self._run.spark, splits, self._write)
             except WorkerLost as error:
-                self._trouble.bear(str(error))  # a worker was killed: its files are never looked at
+                self._trouble.bear(str(error))  # a worker was killed: its files are never read
                 return True
             for one in written:
                 if one.error:
@@ -214,7 +214,7 @@ class Export:
     def _ranges(self, reached: TableProgress, ids: dict[str, str], ends: dict[TopicPartition, int]) -> list[Range]:
         if reached.cluster is not None and reached.cluster != self._cluster.id:
             raise Failed(
-                f"the table holds records of cluster {reached.cluster}, and {self._run.bootstrap} is "
+                f"the table has records of cluster {reached.cluster}, but {self._run.bootstrap} is "
                 f"{self._cluster.id}: export to another path"
             )
         firsts = offsets.earliest(self._cluster, ends)
@@ -223,10 +223,10 @@ class Export:
             start, first = reached.offsets.get(where), firsts[where]
             what = f"{where.topic} partition {where.partition}"
             if start is not None and reached.ids.get(where.topic) != ids[where.topic]:
-                self._lose(f"{what} was deleted and made anew since it was exported")
+                self._lose(f"{what} was deleted and recreated since it was exported")
                 start = None
             if start is not None and start < first:
-                self._lose(f"{what} begins at offset {first} by now, but was exported up to {start} only")
+                self._lose(f"{what} now begins at offset {first}, but was exported only up to {start}")
                 start = first
             start = first if start is None else start
             if start < end:
@@ -235,11 +235,11 @@ class Export:
 
     def _lose(self, text: str) -> None:
         if self._run.flag("failOnDataLoss"):
-            raise Failed(f"{text}; set failOnDataLoss=false to go on with what is there")
-        log.warning("export: %s; going on with what is there", text)
+            raise Failed(f"{text}; set failOnDataLoss=false to continue with what is there")
+        log.warning("export: %s; continuing with what is there", text)
 
     def _splits(self, ranges: list[Range]) -> tuple[list[Split], bool]:
-        """Ranges cut into files; as many as one commit takes, from the front of each, and whether that leaves some."""
+        """The ranges cut into files, as many as one commit takes, from the front of each; and whether some are left."""
         if not ranges:
             return [], False
         cores = self._run.spark.sparkContext.defaultParallelism
@@ -260,7 +260,8 @@ class Export:
     def _commit(
         self, written: list[ExportedRange], ranges: list[Range], before: TableProgress, ids: dict[str, str]
     ) -> TableProgress:
-        """One commit for all that was written. Ranges follow each other without a gap, or the offsets would lie."""
+        """Commit everything that was written. Ranges must follow each other without a gap, or the offsets would be
+        wrong."""
         reached = {one.where: one.start for one in ranges}
         for one in sorted(written, key=lambda one: (one.where, one.start)):
             assert reached[one.where] == one.start, f"{one.where} was not written from {reached[one.where]} on"
@@ -268,7 +269,7 @@ class Export:
         after = TableProgress(self._cluster.id, {**before.offsets, **reached}, {**before.ids, **ids})
         asides = [Aside(one.where, one.aside) for one in written if one.aside]
         if asides:
-            assert self._letters is not None, "tasks put records aside if they are told where"
+            assert self._letters is not None, "tasks put records aside only if letters are on"
             self._letters.send(asides, reached, ids)
         self._ledger.commit([file for one in written for file in one.files], after)
         if self._letters is not None:
@@ -276,12 +277,12 @@ class Export:
         try:
             self._shown.tell(self._cluster, after.offsets)
         except Failed as error:
-            log.warning("export: its progress was not committed to group %s (%s)", self._shown.group, error)
+            log.warning("export: progress was not committed to group %s (%s)", self._shown.group, error)
         return after
 
 
 def generate(run: Run) -> None:
-    """Readings of sensors, in the first of the topics that is a name (or `readings`)."""
+    """Readings of sensors, in the first topic that is given by name (or `readings`)."""
     topic = TopicSelection.parse(run["topics"]).name_or("readings")
     run.ensure_topic(topic, partitions=4)
     run.send(readings(topic, run.seed))

@@ -2,7 +2,7 @@
 
 pipeline    the query from the topic to the table
 shipping    lines of files to the topic, each once
-archive     the table, and how its small files are put together
+archive     the table, and how its small files are compacted
 """
 
 from ottla.spark.pipelines.logs.pipeline import PIPELINE
@@ -10,5 +10,5 @@ from ottla.spark.runner import main
 
 __all__ = ["PIPELINE"]
 
-if __name__ == "__main__":  # spark-submit takes a file, and this is the one of the package
+if __name__ == "__main__":  # spark-submit takes a file; this is the package's
     main(PIPELINE)

@@ -1,26 +1,26 @@
-"""Micro-batches as a table in folders by columns, each row once, whose many small files are put together.
+"""Writes micro-batches to a table in folders by columns, each row once, and compacts its many small files.
 
     table/day=2026-01-31/host=web-1/batch-0000000016-all.parquet   batches up to this one
                                     batch-0000000017.parquet       what one batch brought for this folder
 
-Parquet: a file has the name of its batch, so a batch that comes again after a crash writes the same file again. Files
-are put together beside the table, in a folder that has everything this folder is to have; then the two folders change
-places, which the file system does at once. Whoever looks sees the one or the other, so no row is there twice or
-missing, wherever we are killed. (A reader that has made its list of files before, and opens them after, is told that a
-file is gone, and reads again.) Only batches that Spark has committed are put together: another may come again.
+Parquet: a file is named after its batch, so a batch that is repeated after a crash writes the same file again. To
+compact a folder, a new folder with all its rows is made beside the table; then the two folders are swapped atomically.
+Readers see the one or the other, so no row is doubled or missing, wherever the process is killed. (A reader that listed
+the files before the swap and opens them after it gets an error that a file is gone, and must read again.) Only batches
+that Spark has committed are compacted: another may be repeated.
 
-    table/_ottla/lock        held (flock) by who writes: nobody else does; not where a file system knows no locks
+    table/_ottla/lock        held (flock) by the only writer; not on a file system without locks
                  query       the id of the query (in its checkpoint) whose batches these are
                  staging/, compacting/
 
-Another query, or the same begun from the beginning, counts its batches from 0 and would replace files that have other
-rows: it is refused.
+Another query, or the same one started from the beginning, counts its batches from 0 and would replace files that have
+other rows. So it is refused.
 
-Files are written by the tasks under hidden names, on any storage, and get their own when all tasks have ended. Folders
-change places on a local disk only, so elsewhere Parquet files are not put together.
+Tasks write files under hidden names, on any storage; they are renamed when all tasks have ended. Folders can be swapped
+on a local disk only, so elsewhere Parquet files are not compacted.
 
-Delta: the number of the batch is committed with its rows, so one that comes again is known; and Delta puts files
-together in a commit of its own, which readers see or do not see (in the driver's process).
+Delta: the batch number is committed with the rows, so a repeated batch is recognised. Delta compacts files in a
+separate atomic commit (in the driver's process).
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ log = logging.getLogger("ottla.spark")
 
 QUERY: Final = f"{HIDDEN}/query"
 STAGING: Final = f"{HIDDEN}/staging"
-NAME: Final = re.compile(r"batch-(\d+)(?:-all)?\.parquet")  # in the order of names is in the order of batches
-ROWS: Final = 65_536  # in memory at once, while files are put together
+NAME: Final = re.compile(r"batch-(\d+)(?:-all)?\.parquet")  # the order of names is the order of batches
+ROWS: Final = 65_536  # in memory at once during compaction
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Columns that make folders, columns that order the rows of a batch, and when files of a folder are put together:
-    when so many of them are smaller than this."""
+    """Columns that make folders, columns that order the rows of a batch, and when a folder is compacted: when this many
+    of its files are smaller than `small`."""
 
     by: tuple[str, ...]
     order: tuple[str, ...]
@@ -74,15 +74,15 @@ class Layout:
 
 class Archive(Protocol):
     def add(self, rows: DataFrame, batch: int) -> None:
-        """The rows of a batch; those of one that comes again are not added again."""
+        """Add the rows of a batch, unless a repeated batch has already added them."""
         ...
 
     def compact(self, before: int | None = None) -> int:
-        """Put small files together, of batches before this one, or of all when no batch can come again; how many."""
+        """Compact small files of batches before this one, or of all if no batch can be repeated. Returns how many."""
         ...
 
     def own(self, query: str) -> None:
-        """Refuse a query that may not write here; `add` asks by itself."""
+        """Refuse a query that may not write here; `add` checks this by itself."""
         ...
 
     def close(self) -> None:
@@ -112,10 +112,10 @@ class ParquetArchive:
             owner = "another that began at the same moment"
         if owner and owner != query:
             raise Failed(
-                f"{self._place} has the batches of another run, or of this one before it began anew: go on in the "
-                "folder of that run, remove the table to write it anew, or choose another by --option path=..."
+                f"{self._place} has the batches of another run, or of this one before a fresh start: continue in the "
+                "folder of that run, remove the table to rewrite it, or choose another with --option path=..."
             )
-        for left in (STAGING, f"{HIDDEN}/compacting"):  # by a run that was killed
+        for left in (STAGING, f"{HIDDEN}/compacting"):  # left by a run that was killed
             self._store.remove_folder(left)
         self._owner = query
 
@@ -137,7 +137,7 @@ class ParquetArchive:
         path = self._place.local
         if path is None:
             if not self._told:
-                log.warning("%s: small files stay as they are; in a Delta table they are put together", self._place)
+                log.warning("%s: small files are not compacted here; in a Delta table they are", self._place)
             self._told = True
             return 0
         every = self._touched is None or before is None
@@ -150,7 +150,7 @@ class ParquetArchive:
     def _compact(self, table: Path, folder: Path, before: int | None) -> int:
         files = sorted(path for path in folder.iterdir() if NAME.fullmatch(path.name))
         small = {path for path in files if self._small(path) and (before is None or number(path) < before)}
-        runs = [list(run) for own, run in groupby(files, small.__contains__) if own]  # rows stay in their order
+        runs = [list(run) for own, run in groupby(files, small.__contains__) if own]  # rows keep their order
         runs = [run for run in runs if len(run) > 1]
         if not runs or sum(map(len, runs)) < self._layout.files:
             return 0
@@ -164,7 +164,7 @@ class ParquetArchive:
             if path not in gone:
                 os.link(path, beside / path.name)
         exchange(beside, folder)
-        # What was exchanged stays until this folder's next time: a reader may be in the middle of listing it.
+        # The old folder stays until this folder is compacted again: a reader may be listing it.
         return len(gone)
 
     def _small(self, path: Path) -> bool:
@@ -178,13 +178,13 @@ def take_lock(path: Path) -> Lock:
         return Lock(path / HIDDEN)
     except InUse:
         raise Failed(
-            f"another run writes to {path}: stop it by `ottla pipeline stop`, or choose another table by "
+            f"another run writes to {path}: stop it with `ottla pipeline stop`, or choose another table with "
             "--option path=..."
         ) from None
     except OSError as error:
         raise Failed(
-            f"the table {path} cannot be written ({error.strerror}): choose another by --option path=..., "
-            "or correct the rights of it"
+            f"the table {path} cannot be written ({error.strerror}): choose another with --option path=..., "
+            "or correct its permissions"
         ) from None
 
 
@@ -198,12 +198,12 @@ def query_of(rows: DataFrame) -> str:
 def number(path: Path) -> int:
     """The batch, or the last batch, of a file."""
     found = NAME.fullmatch(path.name)
-    assert found, "only our own files are asked"
+    assert found, "only our own files have a number"
     return int(found[1])
 
 
 def merge_files(files: Sequence[Path], whole: Path) -> None:
-    """One file with the rows of all, in their order, and on the disk before anybody relies on it."""
+    """One file with the rows of all, in their order, synced to disk before it is used."""
     schema = pa.unify_schemas([pq.read_schema(path) for path in files])
     with pq.ParquetWriter(whole, schema) as writer:
         for path in files:
@@ -218,18 +218,18 @@ def merge_files(files: Sequence[Path], whole: Path) -> None:
 
 class DeltaArchive:
     def __init__(self, place: Location, layout: Layout) -> None:
-        delta.table_at(place)  # a place or a library that is not there is told before the first batch
+        delta.table_at(place)  # a missing location or library fails before the first batch
         self._place = place
         self._layout = layout
 
     def own(self, query: str) -> None:
-        """Every query may: Delta keeps the batch number of each, and its writers do not disturb each other."""
+        """Every query may write: Delta keeps the batch number of each, and its writers do not conflict."""
 
     def close(self) -> None:
         """There is no lock to release."""
 
     def add(self, rows: DataFrame, batch: int) -> None:
-        name = f"ottla:{query_of(rows)}"  # of this checkpoint: in another, the numbers begin again
+        name = f"ottla:{query_of(rows)}"  # of this checkpoint: another one counts from 0
         table = delta.table_at(self._place)
         if table is not None and (last := table.transaction_version(name)) is not None and last >= batch:
             return

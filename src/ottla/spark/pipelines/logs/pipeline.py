@@ -2,13 +2,13 @@
 
     files ─ ship ─► logs ── logs ─► tables/logs/day=2026-01-31/host=web-1/   at, level, message, file, partition, offset
 
-On each host, `--option ship=` sends the lines of its files as they are written, each exactly once
-(`shipping.py`); anything else may write to the topic too: a record is {"host", "file", "line"} as JSON, these
-three and all of them text, or simply a line, with the host as its key. `at` is the time that a line tells (ISO 8601, or
-as web servers write it), else that of the record; `level` is the first word of the line that is one. A host whose name
-is no name for a folder (too long, or with other than letters, digits and .-_:@) gets one that is, with a print of it.
+On each host, `--option ship=` sends the lines of its files as they are written, each exactly once (`shipping.py`).
+Other programs may write to the topic too: a record is {"host", "file", "line"} as JSON, exactly these three and all of
+them text, or simply a line, with the host as its key. `at` is the time in the line (ISO 8601, or as web servers write
+it), else that of the record; `level` is the first word of the line that is a level. A host whose name cannot be a
+folder's (too long, or with characters other than letters, digits and .-_:@) gets a valid name with a hash.
 
-A query writes every micro-batch to the table, each line once, and puts the many small files of a folder together, while
+A query writes every micro-batch to the table, each line once, and compacts the many small files of a folder while
 others read (`archive.py`). Delta or Parquet.
 
 Try it:
@@ -43,32 +43,32 @@ if TYPE_CHECKING:
 OPTIONS: Final = (
     Option("part", "both", "Ship files, store lines, or both.", ("ship", "store", "both")),
     Option("topic", "logs", "The topic that has the lines."),
-    Option("ship", "", "Files to ship from this machine: patterns such as /var/log/*.log, with commas between them."),
-    Option("host", "", "What this machine is called in the table; empty: its own name."),
+    Option("ship", "", "Files to ship from this machine: patterns such as /var/log/*.log, separated by commas."),
+    Option("host", "", "This machine's name in the table; empty: its host name."),
     Option("path", "", "The folder or URL of the table; empty: tables/logs in the run's own folder."),
     Option("format", "parquet", "Of the table.", ("parquet", "delta")),
-    Option("rows", "500000", "At most so many lines in a micro-batch."),
-    Option("compact", "8", "Put the files of a folder together when so many are small; 0: never."),
+    Option("rows", "500000", "At most this many lines in a micro-batch."),
+    Option("compact", "8", "Compact a folder when this many of its files are small; 0: never."),
     Option("small", "33554432", "Bytes below which a file is small."),
-    Option("hosts", "5", "So many hosts write made-up lines."),
-    Option("start", "", "Made-up lines begin then, such as 2026-01-31; empty: now."),
+    Option("hosts", "5", "How many hosts write generated lines."),
+    Option("start", "", "Start of generated lines, such as 2026-01-31; empty: now."),
     *STORAGE,
 )
 SHIPPED: Final = "host string, file string, line string"
 BY: Final = ("day", "host")
-ORDER: Final = ("partition", "offset")  # as they came: the lines of a host are in one partition
+ORDER: Final = ("partition", "offset")  # in order of arrival: the lines of a host are in one partition
 COLUMNS: Final = ("at", "level", "message", "file", "partition", "offset")
 PARTITIONS: Final = 4
 
-# What the shipper writes and nobody by chance: a structured log that has a `line` has more, or numbers. The plus signs
-# keep Java from trying again, and so from a stack that overflows on a long line.
+# A form that only the shipper writes: a structured log that has a `line` has more fields, or numbers. The plus signs
+# keep Java from backtracking, and so from a stack overflow on a long line.
 TEXT: Final = r'"(?:[^"\\]|\\.)*+"'
 MEMBER: Final = rf'"(?:host|file|line)"\s*:\s*{TEXT}\s*'
 OURS: Final = rf"(?s)\A\s*\{{\s*{MEMBER}(?:,\s*{MEMBER}){{2}}\}}\s*\z"
-# At most 255 bytes with `host=` before it, also when it is not ASCII.
+# At most 255 bytes with `host=` before it, even if it is not ASCII.
 HOST: Final = r"\A(?:[\p{L}\p{N}._:@-]{1,60}|[A-Za-z0-9._-]{1,200})\z"
 
-# (?s): a message may have several lines, and Java sees the ends of more than others do.
+# (?s): a message may have several lines, and Java recognises more line ends than others.
 ISO: Final = r"(?s)^(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?(?:Z|[+-]\d\d:?\d\d)?)\s*(.*)"
 WEB: Final = r"\[(\d\d/[A-Z][a-z][a-z]/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\]"
 WEB_FORMAT: Final = "dd/MMM/yyyy:HH:mm:ss Z"
@@ -122,7 +122,7 @@ def store(run: Run) -> None:
 
 
 def tidy(run: Run, table: Archive, query: str, files: int) -> None:
-    """Merge small files. After a run that ended by itself, no batch can come again."""
+    """Compact small files. After a run that ended by itself, no batch can be repeated."""
     if files and not run.stopping:
         table.own(query)
         table.compact()
@@ -133,7 +133,7 @@ def lines(run: Run) -> "DataFrame":
 
 
 def parse_lines(rows: "DataFrame") -> "DataFrame":
-    """A row for each line; of a record that was not shipped by us, the value is the line and the key the host."""
+    """A row for each line. In a record that our shipper did not write, the value is the line and the key the host."""
     text = F.col("value").cast("string")
     shipped = rows.where("value is not null").select(
         "*", text.alias("text"), F.when(text.rlike(OURS), F.from_json(text, SHIPPED)).alias("shipped")
@@ -160,20 +160,20 @@ def parse_lines(rows: "DataFrame") -> "DataFrame":
 
 
 def folder(host: "Column") -> "Column":
-    """A host as it can be in the name of a folder; different ones stay different, also those that are no text."""
+    """A host as a valid folder name. Different hosts get different names, also those that are not valid text."""
     plain = F.substring(F.regexp_replace(host, "[^A-Za-z0-9._-]", "_"), 1, 60)
     mark = F.substring(F.sha2(host.cast("binary"), 256), 1, 8)
     return F.when(host.rlike(HOST), host).otherwise(F.concat(plain, F.lit("-"), mark))
 
 
 def line_time(line: "Column") -> "Column":
-    """The time that a line tells; a time without a zone is UTC."""
+    """The time in a line; without a zone it is UTC."""
     iso = F.translate(F.nullif(F.regexp_extract(line, ISO, 1), F.lit("")), ",", ".")
     web = F.nullif(F.regexp_extract(line, WEB, 1), F.lit(""))
     return F.coalesce(iso.try_cast("timestamp"), F.try_to_timestamp(web, F.lit(WEB_FORMAT)))
 
 
-# Made-up input.
+# Generated input.
 
 
 def generate(run: Run) -> None:
@@ -182,7 +182,7 @@ def generate(run: Run) -> None:
 
 
 def records(run: Run, now: datetime) -> Iterator[Record]:
-    """What the hosts would ship. Without a rate, a line every ten seconds; so a few thousand are some hours."""
+    """What the hosts would ship. Without a rate, a line every ten seconds: a few thousand span some hours."""
     at = began(run["start"]) or now
     step = timedelta(seconds=1 / run.rate if run.rate else 10)
     random = Random(run.seed)
@@ -194,7 +194,7 @@ def records(run: Run, now: datetime) -> Iterator[Record]:
 
 
 def make_line(random: Random, at: datetime) -> tuple[str, str]:
-    """A line of one of three files: an application's, with a trace now and then, or a web server's."""
+    """A line of one of three files: an application's, sometimes with a trace, or a web server's."""
     kind = random.random()
     user, ms = random.randrange(1000), random.randrange(5, 900)
     moment = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -218,7 +218,7 @@ def began(start: str) -> datetime | None:
 
 
 PIPELINE = Pipeline(
-    "logs", "Log files of many hosts into a table by day and host, small files put together.", run, OPTIONS, generate
+    "logs", "Log files of many hosts into a table by day and host, with compaction.", run, OPTIONS, generate
 )
 
 if __name__ == "__main__":

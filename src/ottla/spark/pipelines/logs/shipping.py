@@ -1,19 +1,19 @@
-"""Lines of files that grow, sent to a topic exactly once: also when the shipper is killed, or a file is rotated.
+"""Sends lines of growing files to a topic exactly once, even if the shipper is killed or a file is rotated.
 
-A transaction holds some lines and, in a second topic that is compacted, how far they go in their file:
+A transaction contains some lines and, in a second topic that is compacted, how far they go in their file:
 
     logs             key host                {"host": "web-1", "file": "/var/log/app.log", "line": "..."}
     logs.positions   key host/device:inode   {"device": 2049, "inode": 4711, "file": ..., "position": 90210,
                                               "head": 64, "print": "5d41...", "at": 1769860800.0}
 
-So what was sent and what is remembered are the same thing. A new shipper for the same host ends the transaction of the
-old one, wherever it was, before it reads the positions. A file is known by its device and inode, and by a print of its
-first bytes, since inodes are used again. However many links of a file match, it is read once. A file that was renamed
-(rotated) is read to its end under its new name; one that became shorter (copied and truncated) is read from its start.
-A line without an end is not a line yet. The position of a file that is gone for a week is removed.
+So lines and positions always agree. A new shipper for the same host ends the open transaction of the old one before it
+reads the positions. A file is identified by its device and inode, and by a hash of its first bytes, since inodes are
+reused. However many links of a file match, it is read once. A renamed (rotated) file is read to its end under its new
+name; one that became shorter (copied and truncated) is read from its start. A line without an end is not sent yet. The
+position of a file that has been gone for a week is removed.
 
-Devices may get other numbers when a machine starts, and positions of older releases (key host/inode) have none. Such a
-position holds for the file of this inode and print in the same folder, and is replaced when more of the file is sent.
+Device numbers may change when a machine restarts, and positions of older releases (key host/inode) have none. Such a
+position applies to the file with this inode and hash in the same folder, and is replaced when more of the file is sent.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Place:
     inode: int
     file: str
     position: int = 0
-    head: int = 0  # so many of its first bytes ...
-    print: str = ""  # ... have this print
-    device: int = 0  # 0: an older release did not ask
+    head: int = 0  # this many of its first bytes ...
+    print: str = ""  # ... have this hash
+    device: int = 0  # 0: written by an older release
     at: float = 0.0  # when it was sent, in seconds since 1970
 
     @property
@@ -80,7 +80,7 @@ class Place:
 
 
 def places(host: str, records: Iterable[tuple[bytes, bytes | None]]) -> dict[Key, Place]:
-    """What the records of the positions say of a host; the last of each key counts."""
+    """The positions of a host in these records; the last one of each key counts."""
     found: dict[str, Place] = {}
     for key, value in records:
         owner, _, name = key.decode().rpartition("/")
@@ -92,12 +92,12 @@ def places(host: str, records: Iterable[tuple[bytes, bytes | None]]) -> dict[Key
 
 
 def identifier(topic: str, host: str) -> str:
-    """The transactional id of a shipper. A topic has no slash in its name, so no two shippers have the same."""
+    """The transactional id of a shipper. Topic names have no slash, so it is unique."""
     return f"ottla-ship-{topic}/{host}"
 
 
 def lines(data: bytes) -> tuple[list[str], int]:
-    """The whole lines at the start of some bytes, and how many bytes they are."""
+    """The complete lines at the start of some bytes, and their length in bytes."""
     end = data.rfind(b"\n") + 1
     text = data[:end].decode("utf-8", "replace")
     return [line.removesuffix("\r") for line in text.split("\n")[:-1]], end
@@ -118,7 +118,7 @@ def identify(path: str) -> Key | None:
 
 
 def files_by_inode(folder: str) -> dict[int, str]:
-    """The files of a folder by inode; none where we may not look, and then what was renamed there is not found."""
+    """The files of a folder by inode; none if the folder cannot be read, and then renamed files there are not found."""
     try:
         with os.scandir(folder) as entries:
             return {one.inode(): one.path for one in entries if one.is_file(follow_symlinks=False)}
@@ -127,7 +127,7 @@ def files_by_inode(folder: str) -> dict[int, str]:
 
 
 def is_removed(place: Place) -> bool:
-    """Is its device there, now that its file is not? A file system may only be away for a while."""
+    """Is the device still there, now that the file is not? A file system may be unmounted for a while."""
     path = place.file
     while True:
         try:
@@ -145,19 +145,19 @@ class Files:
         self._patterns = patterns
         self._known = known
         self._now = now
-        self._here = set(known)  # as of the last look
+        self._here = set(known)  # at the last look
 
     def new(self, sizes: dict[Key, int] | None = None) -> Iterator[tuple[Place, list[str]]]:
-        """Lines that were not sent yet, with the place after them; a few of each file at a time. With sizes: only
-        those of these files, as far as they go."""
+        """Lines that were not sent yet, with the place after them, a few of each file at a time. With sizes: only of
+        these files, and only up to these sizes."""
         paths = self._paths()
         self._here = set(paths)
         for key, path in paths.items():
             try:
-                with open(path, "rb") as file:  # all we learn is of this one, whatever its name is by now
+                with open(path, "rb") as file:  # from here on, its name does not matter
                     before = self._place(file, path)
                     if before.key != key:
-                        continue  # its name went to another while we were looking: the next look finds both
+                        continue  # its name was given to another file meanwhile: the next look finds both
                     size = CHUNK if sizes is None else min(CHUNK, sizes.get(key, 0) - before.position)
                     file.seek(before.position)
                     data = file.read(max(0, size))
@@ -168,9 +168,9 @@ class Files:
                     head = min(HEAD_MAX, position)
                     mark = before.print if head == before.head else fingerprint(file, head)
             except FileNotFoundError:
-                continue  # it was here a moment ago
+                continue  # it has just disappeared
             except OSError as error:
-                raise Failed(f"{path} cannot be read ({error.strerror}): correct ship, or the rights of it") from None
+                raise Failed(f"{path} cannot be read ({error.strerror}): correct ship, or its permissions") from None
             if found:
                 yield replace(before, position=position, head=head, print=mark, at=self._now()), found
 
@@ -184,11 +184,11 @@ class Files:
             try:
                 found[key] = os.path.getsize(path)
             except OSError:
-                continue  # it was here a moment ago
+                continue  # it has just disappeared
         return found
 
     def gone(self) -> list[Place]:
-        """Places no longer needed: of files that are long gone, or known under another device since."""
+        """Places no longer needed: of files that are long gone, or since known under another device."""
         old = [place for place in self._known.values() if self._now() - place.at > KEPT_S]
         return [place for place in old if place.key not in self._here and (self._again(place) or is_removed(place))]
 
@@ -196,13 +196,13 @@ class Files:
         del self._known[place.key]
 
     def _again(self, place: Place) -> bool:
-        """Is there a later place of its file? In one folder there is one device, whatever its number."""
+        """Is there a later place of its file? A folder is on one device, whatever its number."""
         here = os.path.dirname(place.file)
         later = [one for one in self._known.values() if one.inode == place.inode and one.at > place.at]
         return any(os.path.dirname(one.file) == here for one in later)
 
     def _paths(self) -> dict[Key, str]:
-        """A path of each file that matches now, and before them of what matched once and was renamed."""
+        """A path of each file that matches now, after those that matched once and were renamed."""
         names = {path for pattern in self._patterns for path in glob.glob(pattern)}
         matching: dict[Key, str] = {}
         for path in sorted(names, key=lambda path: (os.path.islink(path), path)):
@@ -229,7 +229,7 @@ class Files:
             return False
 
     def _place(self, file: BinaryIO, path: str) -> Place:
-        """Where to go on in a file; at its start if it is not the one that it was."""
+        """Where to continue in a file; at its start if it is a different file now."""
         found = os.fstat(file.fileno())
         here = Place(found.st_ino, path, device=found.st_dev)
         known = self._known.get(here.key)
@@ -238,7 +238,7 @@ class Files:
         return replace(known, file=path, device=here.device)
 
     def _others(self, here: Place) -> Iterator[Place]:
-        """Places that may be of this file, whose device had another number or was not asked for."""
+        """Places that may belong to this file, with another or an unknown device number."""
         folder = os.path.dirname(here.file)
         for place in self._known.values():
             if place.inode == here.inode and (not place.device or os.path.dirname(place.file) == folder):
@@ -246,7 +246,7 @@ class Files:
 
 
 class Shipper(threading.Thread):
-    """Sends what the files have, and then what they get, until the run is told to stop."""
+    """Sends what the files have, and then what is appended, until the run is stopped."""
 
     def __init__(self, run: Run, topic: str, patterns: str, host: str) -> None:
         super().__init__(name="ship", daemon=True)
@@ -258,12 +258,12 @@ class Shipper(threading.Thread):
         run.ensure_topic(self._positions, 1, cleanup_policy="compact")
         chosen = [one.strip() for one in patterns.split(",") if one.strip()]
         if not chosen:
-            raise Wrong("ship names no files: give patterns such as /var/log/*.log, with commas between them")
+            raise Wrong("ship names no files: give patterns such as /var/log/*.log, separated by commas")
         self._producer = self._new_producer()
         self._files = Files(chosen, self._read())
 
     def all(self) -> int:
-        """Send what the files have now, not what is added meanwhile; returns the number of lines."""
+        """Send what the files have now, without what is appended meanwhile. Returns the number of lines."""
         total, sizes = 0, self._files.sizes()
         while not self._run.stopping and (sent := self.round(sizes)):
             total += sent
@@ -312,7 +312,7 @@ class Shipper(threading.Thread):
         except KafkaException as error:
             raise Failed(
                 f"lines could not be sent to {self._topic} ({error.args[0].str()}): start again when the cluster is "
-                "back, it goes on where it was"
+                "back; it continues where it was"
             ) from None
 
     def _put(self, topic: str, key: str, value: bytes | None) -> None:
@@ -339,15 +339,15 @@ class Shipper(threading.Thread):
         }
         try:
             older = Producer({**settings, "transactional.id": f"ottla-ship-{self._topic}-{self._host}"})
-            older.init_transactions(TRANSACTION_S)  # the id before 0.1.0: a shipper of then, and what it began, ends
+            older.init_transactions(TRANSACTION_S)  # the id before 0.1.0: ends an old shipper and its transaction
             producer = Producer(settings)
             producer.init_transactions(TRANSACTION_S)
         except KafkaException as error:
-            raise Failed(f"nothing can be shipped to {self._run.bootstrap}: {error.args[0].str()}") from None
+            raise Failed(f"cannot ship to {self._run.bootstrap}: {error.args[0].str()}") from None
         return producer
 
     def _read(self) -> dict[Key, Place]:
-        """What this host has sent, as far as it was committed."""
+        """What this host has sent, as far as it is committed."""
         properties = {f"kafka.{name}": value for name, value in self._run.properties.items()}
         options = SourceOptions.load(
             {

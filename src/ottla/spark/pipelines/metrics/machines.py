@@ -1,4 +1,4 @@
-"""Input for `metrics`: made-up hosts, or this machine as it is."""
+"""Input for `metrics`: generated hosts, or measurements of this machine."""
 
 import heapq
 import json
@@ -18,10 +18,10 @@ MADE_UP: Final = ("cpu", "memory", "latency_ms", "latency_ms", "latency_ms")
 
 
 def records(topic: str, seed: int, hosts: int, start: datetime, tick_s: float = 1.0) -> Iterator[Record]:
-    """Without end, in the order of arrival: most at once, some late, a few so late that their window is final."""
+    """Endless, in order of arrival: most at once, some late, a few so late that their window is final."""
     random = Random(seed)
     load = [random.uniform(20, 60) for _ in range(hosts)]
-    trouble = [0] * hosts  # ticks that it goes on
+    trouble = [0] * hosts  # remaining ticks
     waiting: list[tuple[float, int, dict[str, Any]]] = []
     numbers = count()
     for tick in count():
@@ -63,7 +63,7 @@ def delay(random: Random) -> float:
 
 
 def sample_machine(run: Run) -> Iterator[Record]:
-    """What this machine does, second by second: processors, memory, and how long its broker takes to be reached."""
+    """Measurements of this machine every second: processors, memory, and the time to connect to its broker."""
     host, before = socket.gethostname(), processors()
     while not run.stopping:
         run.pause(1.0)
@@ -79,7 +79,7 @@ def sample_machine(run: Run) -> Iterator[Record]:
 
 
 def processors() -> tuple[int, int]:
-    """Time spent busy and in all, since the machine started."""
+    """Busy and total time since the machine started."""
     first = proc("stat").splitlines()[0]
     times = [int(word) for word in first.split()[1:9]]
     return sum(times) - times[3] - times[4], sum(times)
@@ -96,7 +96,7 @@ def proc(name: str) -> str:
     try:
         return Path("/proc", name).read_text()
     except OSError:
-        raise Wrong("sample=true reads /proc, which only Linux has: leave it out, and events are made up") from None
+        raise Wrong("sample=true reads /proc, which only Linux has: remove it to use generated events") from None
 
 
 def connect_ms(bootstrap: str) -> float | None:

@@ -1,29 +1,29 @@
 """Metrics of hosts and applications: windows with percentiles, alerts that are raised once and resolved once.
 
     metrics ── metrics-windows  ─► metrics-windows   count, mean, max, p50, p95, p99 of each window, host and metric
-                                ─► metrics-alerts    a rule is broken; later: it is kept again
-                                ─► metrics-late      what came too late for its window, or is no event; counted
+                                ─► metrics-alerts    a rule is broken; later: it holds again
+                                ─► metrics-late      what came too late for its window, or is not an event; counted
 
     an event  {"host": "web-1", "metric": "cpu", "value": 12.5, "at": "2026-01-31T12:00:00.250Z"}
     a rule    cpu mean > 90 for 3      raised when three windows in a row break it, resolved by the first that does not
 
-One streaming query, exactly once: the three topics always tell of the same events. Time is the events' own, and each
-partition of the topic has its clock, which is the youngest event seen in it, but never later than the record of that
-event: a host whose clock is ahead makes windows of its own, and nobody else late. A window is final when the clock is
-`late` past its end; an event of a final window is too late. Both depend on the order in the partition alone and not on
-how Spark cuts it into batches, so a run that was killed, or done again, gives the same windows. A host that falls
-silent does not keep its windows open, since others in its partition go on.
+One streaming query, exactly once: the three topics always agree. Time is event time, and each partition of the topic
+has its clock: the youngest event seen in it, but never later than the record of that event. So a host whose clock is
+ahead makes its own windows, and no other host late. A window is final when the clock is `late` past its end; an event
+of a final window is too late. Both depend only on the order in the partition and not on how Spark cuts it into batches,
+so a run that was killed or repeated gives the same windows. A silent host does not keep its windows open, since others
+in its partition continue.
 
-An event that claims to be `ahead` of the time it was written, or of the moment it is read, is put aside. Such events,
-and what is no event, are counted in the progress of the run; with `dead.letter` they also go to that topic, as they
-came, exactly once. The state is what the open windows hold: values, since the percentiles are exact.
+An event that is `ahead` of the time it was written, or of the moment it is read, is put aside. Such events, and what is
+not an event, are counted in the progress of the run; with `dead.letter` they also go to that topic unchanged, exactly
+once. The state holds the values of the open windows, since the percentiles are exact.
 
 Try it:
 
     ottla serve
     ottla pipeline run metrics --generate --rate 200 --option window=10s --option late=5s
     ottla consume metrics-alerts
-    ottla pipeline run metrics --generate --option sample=true      this machine, as it is
+    ottla pipeline run metrics --generate --option sample=true      measurements of this machine
 """
 
 import json
@@ -50,16 +50,20 @@ OPTIONS: Final = (
     Option("metrics", "metrics", "The topic to read."),
     Option("windows", "metrics-windows", "The topic for windows."),
     Option("alerts", "metrics-alerts", "The topic for alerts."),
-    Option("aside", "metrics-late", "The topic for events that are in no window."),
+    Option("aside", "metrics-late", "The topic for events that are not in any window."),
     Option("window", "1 minute", "How long a window is."),
-    Option("late", "30 seconds", "Wait so long for events that arrive late; then a window is final."),
-    Option("ahead", "1 hour", "An event that claims to be so much younger than its record is put aside."),
-    Option("dead.letter", "", "The topic for what is no event or is ahead, as it came; empty: only `aside` has it."),
+    Option("late", "30 seconds", "How long to wait for late events before a window is final."),
+    Option("ahead", "1 hour", "An event that is this much younger than its record is put aside."),
+    Option(
+        "dead.letter",
+        "",
+        "The topic for the original records that are not events or are ahead; empty: they are only in `aside`.",
+    ),
     Option("rules", "cpu mean > 90 for 2, memory max > 95, latency_ms p99 > 500", "When to raise alerts."),
-    Option("rows", "200000", "At most so many events in a micro-batch."),
-    Option("hosts", "8", "So many hosts are made up."),
-    Option("start", "", "Made-up events begin then, such as 2026-01-31T12:00; empty: now, or so that they end now."),
-    Option("sample", "false", "Instead of making events up, measure this machine every second."),
+    Option("rows", "200000", "At most this many events in a micro-batch."),
+    Option("hosts", "8", "How many hosts to generate."),
+    Option("start", "", "Start of generated events, such as 2026-01-31T12:00; empty: now, or so that they end now."),
+    Option("sample", "false", "Instead of generating events, measure this machine every second."),
 )
 SCHEMA: Final = "host string, metric string, value double, at timestamp"
 OUTPUT: Final = "topic string, key string, value string"
@@ -89,7 +93,7 @@ def run(run: Run) -> None:
         .applyInPandasWithState(new_step(settings), OUTPUT, "state string", "append", "NoTimeout")
     )
     if letters:
-        reason = F.when(is_broken(), "it is no event").otherwise("its time is after that of its record")
+        reason = F.when(is_broken(), "it is not an event").otherwise("its time is after that of its record")
         output = output.selectExpr(
             "topic", "cast(key as binary) as key", "cast(value as binary) as value", f"{NO_HEADERS} as headers"
         ).union(letter_rows(everything.where(unusable), reason, run["metrics"], letters))
@@ -97,8 +101,8 @@ def run(run: Run) -> None:
 
 
 def events(run: Run, *, headers: bool) -> "DataFrame":
-    """A row for each record, with what it says in columns; null where it says nothing that can be used."""
-    read_at = F.current_timestamp()  # of the batch: the same when it comes again
+    """A row for each record, with its content in columns; null where it is unusable."""
+    read_at = F.current_timestamp()  # of the batch: the same when it is repeated
     arrived = F.least(F.coalesce("timestamp", read_at), read_at)
     text = F.col("value").cast("string")
     rows = run.stream(
@@ -116,7 +120,7 @@ def events(run: Run, *, headers: bool) -> "DataFrame":
 
 
 def is_broken() -> "Column":
-    """Of a row of `events`, as `put_aside` sees it."""
+    """For a row of `events`; the same condition as in `put_aside`."""
     number = F.col("number")
     missing = F.col("host").isNull() | F.col("metric").isNull() | F.col("at").isNull() | number.isNull()
     return missing | F.isnan(number) | (F.abs(number) == math.inf)
@@ -153,24 +157,24 @@ def rules(text: str) -> tuple[Rule, ...]:
         match = RULE.fullmatch(part)
         if not match:
             raise Wrong(
-                f"{part!r} is no rule: it looks like `cpu mean > 90 for 3`, with one of {', '.join(STATISTICS)}"
+                f"{part!r} is not a rule: write it like `cpu mean > 90 for 3`, with one of {', '.join(STATISTICS)}"
             )
         metric, statistic, sign, threshold, windows = match.groups()
         found.append(Rule(part, metric, statistic, sign == ">", float(threshold), int(windows or 1)))
     return tuple(found)
 
 
-# What becomes of the events of one partition: state and events in, rows for the topics out.
+# How the events of one partition are processed: state and events in, rows for the topics out.
 
 
 @dataclass
 class Open:
-    """The state of a partition: its clock, its open windows, the alerts that are not resolved."""
+    """The state of a partition: its clock, its open windows, its unresolved alerts."""
 
     clock: int = 0
     aside: int = 0  # events put aside so far
     windows: dict[str, list[float]] = field(default_factory=dict)  # values by "start host metric"
-    alerts: dict[str, int] = field(default_factory=dict)  # by "host rule": windows in a row that broke it; raised: -1
+    alerts: dict[str, int] = field(default_factory=dict)  # by "host rule": windows in a row that broke it; -1 if raised
 
 
 def new_step(settings: WindowSettings) -> "Callable[..., Iterator[pandas.DataFrame]]":
@@ -191,7 +195,7 @@ def new_step(settings: WindowSettings) -> "Callable[..., Iterator[pandas.DataFra
 
 
 def put_aside(events: "pandas.DataFrame", now: Open, settings: WindowSettings) -> list[tuple[str, str | None, str]]:
-    """Add events to their windows, in the order of the partition; return the rows for those that have none."""
+    """Add events to their windows, in the order of the partition. Returns the rows for events without a window."""
     whole = events[["host", "metric", "number", "at"]].notna().all(axis=1) & (events["number"].abs() < math.inf)
     future = whole & (events["at"] - events["arrived"] > settings.ahead)
     timed = events[whole & ~future].astype({"at": "int64"})
@@ -234,7 +238,7 @@ def close_windows(now: Open, settings: WindowSettings) -> Iterator[tuple[str, st
 
 
 def judge_alert(now: Open, rule: Rule, host: str, value: float) -> str | None:
-    """Raised, resolved, or nothing new. An alert that is raised is remembered as -1 until it is resolved."""
+    """Raised, resolved, or nothing new. A raised alert is stored as -1 until it is resolved."""
     name = join_name(host, rule.text)
     broken = now.alerts.get(name, 0)
     if not rule.is_broken_by(value):
@@ -274,7 +278,7 @@ def moment(micros: int) -> str:
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).isoformat()
 
 
-# Made-up input, and real.
+# Generated input, and real.
 
 
 def generate(run: Run) -> None:
@@ -285,10 +289,10 @@ def generate(run: Run) -> None:
     hosts = run.integer("hosts")
     if run.rate:
         tick_s, start = hosts * len(MADE_UP) / run.rate, datetime.now(UTC)
-    elif run.count:  # the last of them are of this moment: brokers refuse what is far ahead
+    elif run.count:  # the last ones are of now: brokers refuse timestamps far ahead
         tick_s, start = 1.0, datetime.now(UTC) - timedelta(seconds=run.count / hosts / len(MADE_UP))
     else:
-        raise Wrong("made-up events without a rate need a number: give --count, or --rate")
+        raise Wrong("generated events without a rate need a number: give --count, or --rate")
     run.send(records(run["metrics"], run.seed, hosts, began(run["start"]) or start, tick_s))
 
 

@@ -1,22 +1,21 @@
-"""Batches of one cluster made into batches of a transaction at another, without opening them.
+"""Turns batches of one cluster into batches of a transaction at another, without decoding them.
 
-A batch is copied by writing its header anew and passing its records on as they are, compressed or not:
+A batch is copied by rewriting its header and passing its records on unchanged, compressed or not:
 
     base offset, leader epoch   0 and -1: the target's leader fills them in
     attributes                  the codec stays, the transactional bit is set, what only a broker sets is cleared
     producer id, epoch          those of the transaction at the target
     base sequence               the number of records sent before it under this producer id and epoch
-    CRC-32C                     over the new header and the old records, once the old one has been found right: a
-                                checksum made anew over damaged bytes would hide the damage for ever
+    CRC-32C                     over the new header and the old records, after the old checksum was verified: a new
+                                checksum over damaged bytes would hide the damage for ever
 
-A leader takes such a batch only if it has as many records as offsets. So some batches are opened after all, and packed
-anew with the same codec: those that compaction or a start in their middle has thinned out, those whose timestamps are
-not their own (LogAppendTime, a delete horizon), those that are too large for the target, and messages of magic 0 and 1.
-What must not be copied is left out: control batches, and the batches of aborted transactions by the rule of Kafka's
-consumer.
+A leader accepts such a batch only if it has as many records as offsets. So some batches are decoded after all, and
+encoded again with the same codec: those with gaps from compaction or a start in their middle, those whose timestamps
+are not their own (LogAppendTime, a delete horizon), those that are too large for the target, and messages of magic 0
+and 1. Not copied are control batches, and the batches of aborted transactions, by the rule of Kafka's consumer.
 
-Pure: bytes in, bytes out, and the bytes of closed batches are the ones that came in: headers are written in place. A
-batch costs about 5 µs and two passes of the checksum (40 µs each for a megabyte).
+Pure: bytes in, bytes out. Headers are written in place, so the returned batches share the memory of the input. A batch
+costs about 5 µs and two passes of the checksum (40 µs each for a megabyte).
 """
 
 from __future__ import annotations
@@ -57,12 +56,12 @@ BATCH_SIZE: Final = 1 << 20  # of single messages of the old formats, which had 
 
 
 class DamagedError(ValueError):
-    """What the source sent is no batch, or its checksum does not match."""
+    """The source sent something that is not a batch, or its checksum does not match."""
 
 
 class Copied(NamedTuple):
-    """A batch for the target. `first` and `next` are offsets at the source: of its first record, and of the next after
-    its last one; `count` is of records, and so of offsets."""
+    """A batch for the target. `first` and `next` are offsets at the source: of its first record, and the one after its
+    last record. `count` is the number of records, and so of offsets."""
 
     data: memoryview | bytes
     first: int
@@ -71,7 +70,7 @@ class Copied(NamedTuple):
 
 
 def writable(data: memoryview) -> memoryview:
-    """The same bytes, to be written to. A fetched piece lies in a buffer that was made for it; others are copied."""
+    """The same bytes, writable. A fetched piece is in its own buffer; others are copied."""
     if not data.readonly:
         return data
     whole = data.obj
@@ -91,8 +90,8 @@ class Copier:
         self._size_max = size_max
 
     def copy(self, view: memoryview, *, start: int, aborted: list[tuple[int, int]] | None) -> list[Copied]:
-        """What is to be sent of whole batches as a Fetch answered them, from the offset `start` on; `aborted` is the
-        answer's own list of (producer id, first offset). The view is written to, and lives on in what is returned."""
+        """The batches to send, from the whole batches of a Fetch response, from the offset `start` on. `aborted` is the
+        response's list of (producer id, first offset). The view is written to, and the result refers to it."""
         found: list[Copied] = []
         aborts = Aborts(aborted or ())
         position, end = 0, len(view)
@@ -133,7 +132,7 @@ class Copier:
         return found
 
     def _pack(self, data: memoryview, codec: int, start: int, stop: int) -> list[Copied]:
-        """The records of one batch, packed anew: as one batch, or as several if it would not fit the target."""
+        """The records of one batch, encoded again: as one batch, or as several if it would not fit the target."""
         try:
             columns = decode_columns(
                 data, start=start, stop=stop, headers=True, aborted=None, check_crc=False, size_max=SIZE_MAX
@@ -143,7 +142,7 @@ class Copier:
         timestamps = columns.column("timestamp")
         if not columns.num_rows:
             return []
-        if min(timestamps.to_pylist()) < 0:  # "no timestamp": the columns cannot say it, records can
+        if min(timestamps.to_pylist()) < 0:  # "no timestamp": the columns cannot express it, records can
             records = [record for record in batch.iterate(data) if start <= record.offset < stop]
             return self._build(records, codec, stop)
         for batch_bytes in (SIZE_MAX, self._size_max):
@@ -168,7 +167,7 @@ class Copier:
         return list(self._place(packed, columns.column("offset").to_pylist(), stop))
 
     def _messages(self, view: memoryview, position: int, start: int, found: list[Copied]) -> int:
-        """The run of old messages at `position`, as batches; and the position after it."""
+        """Convert the run of old messages at `position` to batches. Returns the position after it."""
         run: list[tuple[int, Record]] = []
         size = 0
         try:
@@ -222,10 +221,10 @@ class Copier:
 
 
 class Aborts:
-    """Which batches of one Fetch answer belong to aborted transactions.
+    """Which batches of one Fetch response belong to aborted transactions.
 
-    The answer names (producer, first offset) of every aborted transaction that touches its batches. From the batch that
-    holds a first offset on, transactional batches of that producer are hidden, up to its next ABORT marker.
+    The response lists (producer, first offset) of every aborted transaction that touches its batches. From the batch
+    with that first offset on, transactional batches of that producer are hidden, up to its next ABORT marker.
     """
 
     def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
@@ -254,7 +253,7 @@ def _batches(records: list[Record], size_max: int) -> Iterator[list[Record]]:
     held: list[Record] = []
     size = HEADER_SIZE
     for record in records:
-        more = 40 + len(record.key or b"") + len(record.value or b"")  # more than the varints around them can take
+        more = 40 + len(record.key or b"") + len(record.value or b"")  # more than the varints around them need
         if held and size + more > size_max:
             yield held
             held, size = [], HEADER_SIZE

@@ -1,7 +1,7 @@
 """A cluster as a value that travels to the workers of a Spark job, and the connections that a worker keeps to it.
 
-A worker process lives through many short tasks. Connections, metadata and coordinators stay with it from task to task,
-so that a task of a few milliseconds does not begin with a dozen round trips; after an error they are made anew.
+A worker process runs many short tasks. It keeps connections, metadata and coordinators from task to task, so that a
+task of a few milliseconds does not begin with a dozen round trips. After an error they are created again.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Endpoint:
     timeout_s: float = 30.0
 
     def connect(self) -> Cluster:
-        """A client of its own, to be closed."""
+        """A new client; the caller closes it."""
         return Cluster(self.bootstrap, security=self.security, client_id=self.client_id, timeout_s=self.timeout_s)
 
     @contextmanager
     def reuse(self) -> Iterator[Cluster]:
-        """The client that this process keeps for this cluster; whatever goes wrong with it ends it."""
+        """The client that this process keeps for this cluster. Any error closes it."""
         cluster = _KEPT.pop(self, None) or self.connect()
         try:
             yield cluster
@@ -46,12 +46,12 @@ _KEPT: dict[Endpoint, Cluster] = {}
 
 
 def properties(path: str) -> Security:
-    """Security from a file of Kafka's client properties, as its own tools take by --command-config."""
+    """Security from a file of Kafka's client properties, as Kafka's own tools take with --command-config."""
     return security(read_properties(path))
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """The lines of such a file that are about security, by name."""
+    """The security properties in such a file, by name."""
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:

@@ -1,9 +1,9 @@
 """Translates the offsets of groups from the source to the target, so that consumers can move and miss nothing.
 
-Every now and then each group's committed offsets of mirrored topics are translated (see `translation`) and committed at
-the target under the same name. A group that has members at the target is left alone: the broker itself refuses our
-commit. So is one that has committed anything there by itself, for that is its own progress. What was translated for a
-group that stands still is committed anew now and then, and whenever a run begins, since it would expire.
+Regularly, each group's committed offsets of mirrored topics are translated (see `translation`) and committed at the
+target under the same group name. A group that has members at the target is left alone: the broker itself refuses the
+commit. So is a group that has committed anything there by itself, because that is its own progress. Translated offsets
+of an idle group are committed again from time to time, and whenever a run begins, because they would expire.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ ACTIVE: Final = {
 
 
 class Followed:
-    """What was translated last, so that a group that stands still costs one request."""
+    """The last translations, so that an idle group costs one request."""
 
     def __init__(self, mirror: str, pattern: str) -> None:
         try:
             self._pattern = re.compile(pattern)
         except re.error as error:
             raise Failed(
-                f"groups={pattern} is no regular expression ({error}): use .* for all, or names with |"
+                f"groups={pattern} is not a regular expression ({error}): use .* for all, or names with |"
             ) from None
         self._mirror = mirror
         self._done: dict[str, tuple[float, dict[TopicPartition, tuple[int, int | None]]]] = {}  # when, and what
 
     @property
     def groups(self) -> int:
-        """How many have been translated so far."""
+        """How many groups have been translated so far."""
         return len(self._done)
 
     def follow(
@@ -59,7 +59,7 @@ class Followed:
         target: Cluster,
         positions: Mapping[TopicPartition, tuple[TopicPartition, MirrorPosition]],
     ) -> tuple[int, list[str]]:
-        """How many groups were moved or renewed at the target, and what went wrong.
+        """How many groups were moved or renewed at the target, and the errors.
 
         Positions: source → (target, position).
         """
@@ -75,7 +75,7 @@ class Followed:
         return moved, notes
 
     def _choose(self, names: Iterable[str]) -> list[str]:
-        """Not the groups that only show progress: they mean nothing on another cluster."""
+        """Without the groups that only show progress: they mean nothing on another cluster."""
         ours = (GROUP, *PREFIXES)
         return sorted(name for name in names if self._pattern.fullmatch(name) and not name.startswith(ours))
 
@@ -87,7 +87,7 @@ class Followed:
         positions: Mapping[TopicPartition, tuple[TopicPartition, MirrorPosition]],
         starts: Mapping[TopicPartition, int],
     ) -> bool:
-        # A group that stands where it stood, at a place that is translated as it was: nothing to ask the target.
+        # The group has not moved, and its offset is translated as before: no need to ask the target.
         now = {
             where: (offset, positions[where][1].offsets.translate(min(offset, positions[where][1].offset)))
             for where, offset in stands.items()

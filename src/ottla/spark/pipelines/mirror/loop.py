@@ -1,8 +1,9 @@
-"""The loop of a mirror: look for topics, plan what is new, have it copied, translate groups; again and again.
+"""The loop of a mirror: look for topics, plan what is new, have it copied, translate groups, and repeat.
 
-It does not know what copies. `Host` does: a Spark job with a task for each lane (`ottla.spark.pipelines.mirror`), or
-the process itself (`ottla mirror`). `mirroring` has the proof of exactly once. The loop holds nothing that matters: it
-may die at any time. Progress is committed at the source to group `ottla-mirrored-<name>`, for whoever watches lag.
+The loop does not know what does the copying. `Host` does: a Spark job with a task for each lane
+(`ottla.spark.pipelines.mirror`), or the process itself (`ottla mirror`). `mirroring` has the proof of exactly once. The
+loop holds no state that matters, and may die at any time. Progress is committed at the source to group
+`ottla-mirrored-<name>`, for lag monitoring.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.spark")
 
-IDLE_S: Final = 0.1  # so long is waited when there is nothing new
-FENCED_MAX: Final = 3  # so often in a row: not a twin of a task of ours, but another run
+IDLE_S: Final = 0.1  # pause when there is nothing new
+FENCED_MAX: Final = 3  # in a row: then it is not a duplicate task of ours, but another run
 
 
 class Host(Protocol):
@@ -38,31 +39,32 @@ class Host(Protocol):
 
     @property
     def once(self) -> bool:
-        """End when what is there now has been copied."""
+        """End when everything that is there now has been copied."""
 
     @property
     def stopping(self) -> bool:
-        """Has somebody asked to stop?"""
+        """Should the mirror stop?"""
 
     @property
     def lanes(self) -> int:
-        """How many lists of partitions are copied at the same time."""
+        """How many lists of partitions are copied in parallel."""
 
     def pause(self, seconds: float) -> None:
-        """Sleep, but not through a stop."""
+        """Sleep, but wake up for a stop."""
 
     def copy(self, job: Job, lanes: list[list[PartitionTask]]) -> list[CopyOutcome]:
-        """Call `mirroring.copy` for each lane. WorkerLost: nobody knows how far it came, and it may be done again."""
+        """Call `mirroring.copy` for each lane. WorkerLost: it is unknown how far it came, and the work may be
+        repeated."""
 
     def report(self, records: int, reached: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
-        """So many records were copied since the last report, up to `reached`, of what there is."""
+        """Report the records copied since the last report, the offsets reached, and the ends of the partitions."""
 
 
 @dataclass(frozen=True)
 class Pace:
     topics_every_s: float = 5.0  # look for new topics and partitions
     groups_every_s: float = 5.0  # translate groups
-    patience_s: float = 600.0  # try again so long while a cluster is away
+    patience_s: float = 600.0  # how long to retry while a cluster is unreachable
 
 
 class Mirror:
@@ -89,12 +91,12 @@ class Mirror:
         self._positions: dict[TopicPartition, tuple[TopicPartition, MirrorPosition]] = {}
         self._stored_at: dict[TopicPartition, float] = {}
         self._fenced: dict[TopicPartition, int] = {}
-        self._bounds: dict[TopicPartition, int] | None = None  # where a run ends that ends by itself
+        self._bounds: dict[TopicPartition, int] | None = None  # where a run that ends by itself ends
         self._looked = self._translated = self._told = float("-inf")
-        self._copied = 0  # records, since they were told last
+        self._copied = 0  # records since the last report
 
     def loop(self) -> None:
-        """Copy until the host says stop; a run that ends by itself copies what was there when it began."""
+        """Copy until the host says stop. A run that ends by itself copies what was there when it began."""
         host = self._host
         while not host.stopping:
             try:
@@ -114,14 +116,14 @@ class Mirror:
         self._translate(at_once=True)
 
     def _round(self) -> bool:
-        """Copy what is new; whether anything was."""
+        """Copy what is new. Returns whether there was anything."""
         self._look()
         parts, ends = self._plan()
         if parts:
             lanes = share_out(parts, self._positions, self._host.lanes)
             try:
                 outcomes = self._host.copy(self._job, lanes)
-            except WorkerLost as error:  # the next round begins where it was
+            except WorkerLost as error:  # the next round begins at the same place
                 self._trouble.bear(str(error))
                 return True
             self._take(outcomes)
@@ -145,10 +147,10 @@ class Mirror:
         ids = {(one.name, one.topic_id) for one in self._topics}
         for where, (_, position) in list(self._positions.items()):
             if (where.topic, position.topic_id) not in ids:
-                del self._positions[where]  # deleted, or made anew: the next task finds out
+                del self._positions[where]  # deleted or recreated: the next task finds out
 
     def _plan(self) -> tuple[list[PartitionTask], dict[TopicPartition, int]]:
-        """Partitions with something new, or that nobody has looked at yet; and where all of them end."""
+        """Partitions with something new, or not yet looked at; and the ends of all partitions."""
         wheres = [TopicPartition(one.name, index) for one in self._topics for index in range(one.partitions)]
         firsts, ends = offsets.earliest(self._source, wheres), offsets.latest(self._source, wheres, committed=True)
         if self._host.once:
@@ -162,7 +164,8 @@ class Mirror:
                 if where not in ends:
                     continue
                 known = self._positions.get(where)
-                # At the first look too: runs that are all shorter would let the positions of idle partitions expire.
+                # At the first look too: otherwise, if all runs are shorter, the positions of idle partitions would
+                # expire.
                 stale = known is None or now - self._stored_at.get(where, now) > KEPT_S
                 if known is None or stale or known[1].offset < ends[where]:
                     registered = one.provenance.ends.get(index, 0)
@@ -174,7 +177,8 @@ class Mirror:
         return parts, ends
 
     def _take(self, outcomes: list[CopyOutcome]) -> None:
-        """What the tasks say: positions, lasting troubles (raised), and passing ones (borne for a while)."""
+        """Handle the results of the tasks: positions, permanent errors (raised), and temporary ones (tolerated for a
+        while)."""
         troubles = []
         for one in outcomes:
             for note in one.notes:
@@ -202,11 +206,11 @@ class Mirror:
             self._trouble.over()
 
     def _tell(self) -> None:
-        """Commit progress at the source, where lag is watched. That it fails is no reason to stop."""
+        """Commit progress at the source, where lag is monitored. A failure does not stop the mirror."""
         try:
             self._shown.tell(self._source, {where: position.offset for where, (_, position) in self._positions.items()})
         except Failed as error:
-            log.warning("mirror %s: its progress was not committed at the source (%s)", self._job.name, error)
+            log.warning("mirror %s: progress was not committed at the source (%s)", self._job.name, error)
 
     def _translate(self, *, at_once: bool = False) -> None:
         now = time.monotonic()
@@ -226,7 +230,7 @@ class Mirror:
 def share_out(
     parts: list[PartitionTask], positions: dict[TopicPartition, tuple[TopicPartition, MirrorPosition]], lanes: int
 ) -> list[list[PartitionTask]]:
-    """Parts for each task, about the same number of offsets; those with the most come first."""
+    """Parts for each task, with about the same number of offsets. Partitions with the most come first."""
 
     def size(part: PartitionTask) -> int:
         known = positions.get(part.where)

@@ -1,19 +1,18 @@
-"""One partition copied to another cluster, exactly once. Runs in the Python workers of a Spark job.
+"""Copies one partition to another cluster, exactly once. Runs in the Python workers of a Spark job.
 
-    identify    the transactional id of (mirror, partition) at the target: whoever copied here before is fenced, and
-                what it left open is aborted before this returns
-    position    the offset that the mirror's group has committed at the target. Read after the fence, it cannot move
-                any more except by us
+    identify    the transactional id of (mirror, partition) at the target: an earlier copier is fenced, and its open
+                transaction is aborted before this returns
+    position    the offset that the mirror's group has committed at the target. After the fence, only we can move it
     repeat      a transaction at the target: batches from the source, then the new position, then the commit
 
-A record is visible at the target if and only if the position behind it is committed, because both are in one
+A record is visible at the target if and only if the position after it is committed, because both are in one
 transaction. So it does not matter when a worker, the driver or a broker is killed, or whether a task runs twice.
 
-The position is written before the first record is. A partition that has records but no position is therefore not a
-copy that was interrupted: somebody else wrote them, or the position has expired; both are refused.
+The position is written before the first record. So a partition that has records but no position is not an interrupted
+copy: somebody else wrote them, or the position has expired. Both are refused.
 
-Fetching, rewriting and sending overlap: the next Fetch is on its way while a piece is rewritten, and up to five Produce
-requests are while the next piece comes in. Nothing is done for a single record.
+Fetching, rewriting and sending overlap: the next Fetch is in flight while a piece is rewritten, and up to five Produce
+requests are in flight while the next piece arrives. Nothing is done per record.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ if TYPE_CHECKING:
     from ottla.spark.pipelines.mirror.copying import Copied
     from ottla.spark.pipelines.mirror.endpoint import Endpoint
 
-GROUP: Final = "ottla-mirror-"  # and the mirror's name: the group at the target that keeps its positions
-KEPT_S: Final = 12 * 3600.0  # what was committed at the target is committed anew after this time, or it would expire
+GROUP: Final = "ottla-mirror-"  # plus the mirror's name: the group at the target with its positions
+KEPT_S: Final = 12 * 3600.0  # after this time, what was committed at the target is committed again, or it would expire
 FENCED: Final = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 
 
@@ -54,7 +53,7 @@ class Job:
     source: Endpoint
     target: Endpoint
     cluster: str  # the id of the source
-    seconds: float = 5.0  # so long a task goes on beginning transactions
+    seconds: float = 5.0  # how long a task keeps starting new transactions
     transaction_bytes: int = 64 << 20
     transaction_seconds: float = 2.0
     transaction_timeout_ms: int = 60_000
@@ -66,11 +65,11 @@ class Job:
         return GROUP + self.name
 
     def transactional_id(self, to: TopicPartition) -> str:
-        """No two partitions of two mirrors have the same: topics have no slash in their names."""
+        """Unique for each mirror and partition: topic names have no slash."""
         return f"{GROUP}{self.name}/{to.topic}/{to.partition}"
 
     def older_id(self, to: TopicPartition) -> str:
-        """As versions before 0.1.0 had it: `orders` of mirror `eu-west` had that of `west-orders` of mirror `eu`."""
+        """As before 0.1.0: `orders` of mirror `eu-west` had the same id as `west-orders` of mirror `eu`."""
         return f"{GROUP}{self.name}-{to.topic}-{to.partition}"
 
 
@@ -81,16 +80,16 @@ class PartitionTask:
     where: TopicPartition
     to: TopicPartition
     topic_id: str
-    first: int  # where its log began when the round was planned
+    first: int  # the log start when the round was planned
     stop: int  # and the last stable offset then
-    registered_end: int = 0  # where the target's partition ended before the mirror had touched it
+    registered_end: int = 0  # the log end of the target's partition before the mirror wrote to it
     size_max: int = 1 << 20  # of a batch at the target
     refresh: bool = False  # commit the position even if it does not move
 
 
 @dataclass(frozen=True)
 class CopyOutcome:
-    """What became of a part. Errors are values, so that one partition's trouble does not end the work of others."""
+    """The result of a part. Errors are values, so that the trouble of one partition does not stop the others."""
 
     where: TopicPartition
     to: TopicPartition
@@ -99,7 +98,7 @@ class CopyOutcome:
     size: int = 0
     notes: tuple[str, ...] = ()
     error: str = ""
-    passing: bool = False  # the error may go away by itself
+    passing: bool = False  # the error may be temporary
     fenced: bool = False  # another run of this mirror has taken over
 
 
@@ -111,7 +110,7 @@ class _Progress:
 
 
 def copy(job: Job, parts: Iterable[PartitionTask]) -> list[CopyOutcome]:
-    """Copy these partitions one after the other, each for its share of the time."""
+    """Copy these partitions one after another, each for its share of the time."""
     waiting = list(parts)
     outcomes = []
     began = time.monotonic()
@@ -149,7 +148,7 @@ def _outcome(
 
 
 class Passage:
-    """The copying of one partition, in one task."""
+    """Copies one partition, in one task."""
 
     def __init__(self, job: Job, part: PartitionTask, source: Cluster, target: Cluster, progress: _Progress) -> None:
         self._job = job
@@ -189,26 +188,25 @@ class Passage:
                     return position
         except OutOfRange:
             if not job.fail_on_data_loss:
-                return position  # the next round finds out why, and goes on at what is left
+                return position  # the next round finds out why, and continues with what is left
             raise self._loss(position.offset, offsets.earliest(self._source, [part.where])[part.where]) from None
         except DamagedError as error:
             raise Failed(
-                f"{self._name} at the source: {error}; restore the partition from another replica, or leave the topic "
-                "out"
+                f"{self._name} at the source: {error}; restore the partition from another replica, or exclude the topic"
             ) from None
         finally:
             pusher.close()
             pieces.close()  # type: ignore[attr-defined]  # a generator: its connection is given back now
 
     def _position(self, identity: Identity) -> tuple[Identity, MirrorPosition]:
-        """Where to go on. A new one is committed before any record is copied.
+        """The position to continue from. A new one is committed before any record is copied.
 
-        A round may have been planned long ago, by a driver that has been replaced since: what contradicts the position
-        is asked for again, now that nobody else can move it.
+        A round may have been planned long ago, by a driver that was replaced since. So whatever contradicts the
+        position is looked up again, now that nobody else can move it.
         """
         job, part = self._job, self._part
         position = self._read_position()
-        if position is not None and position.older:  # a task of that version may live: it is fenced by its own id
+        if position is not None and position.older:  # a task of that version may be alive: it is fenced by its own id
             identify(self._target, job.older_id(part.to), timeout_ms=job.transaction_timeout_ms)
             position = self._read_position() or position
         if position is None:
@@ -223,7 +221,7 @@ class Passage:
             topic = self._source.topics([part.where.topic]).get(part.where.topic)
             if topic is None or str(topic.id) != part.topic_id:
                 raise Refused(self._name, ErrorCode.UNKNOWN_TOPIC_ID)
-            text = f"{self._name} was deleted and created again at the source since it was copied"
+            text = f"{self._name} was deleted and recreated at the source since it was copied"
             fresh = MirrorPosition(part.first, job.cluster, part.topic_id, OffsetMap())
             return self._lose(identity, text, fresh)
         if position.offset < part.first:
@@ -242,14 +240,14 @@ class Passage:
 
     def _loss(self, offset: int, first: int) -> Failed:
         return Failed(
-            f"{self._name} begins at offset {first} at the source by now, but was copied up to {offset} only: "
-            f"retention has taken {first - offset} offsets"
+            f"{self._name} now begins at offset {first} at the source, but was copied only up to {offset}: "
+            f"retention has deleted {first - offset} offsets"
         )
 
     def _lose(self, identity: Identity, text: str, position: MirrorPosition) -> tuple[Identity, MirrorPosition]:
         if self._job.fail_on_data_loss:
-            raise Failed(f"{text}; to go on at offset {position.offset}, set failOnDataLoss=false")
-        self._progress.notes.append(f"{text}; going on at offset {position.offset}")
+            raise Failed(f"{text}; to continue at offset {position.offset}, set failOnDataLoss=false")
+        self._progress.notes.append(f"{text}; continuing at offset {position.offset}")
         return self._move_to(identity, position)
 
     def _move_to(self, identity: Identity, position: MirrorPosition) -> tuple[Identity, MirrorPosition]:
@@ -266,12 +264,12 @@ class Passage:
             raise Failed(
                 f"{to.topic} partition {to.partition} at the target has records, but no position of mirror "
                 f"{self._job.name} is known (it expires when a mirror has not run for offsets.retention.minutes): "
-                "delete that topic to copy it anew, or choose another prefix"
+                "delete that topic to copy it again, or choose another prefix"
             )
 
 
 class Transaction:
-    """Batches and the position behind them. Begun by the first batch; one without batches only moves the position."""
+    """Batches and the position after them. The first batch begins it; without batches it only moves the position."""
 
     def __init__(
         self,
@@ -291,7 +289,7 @@ class Transaction:
         self._copier = copier
         self._pusher = pusher
         self._copied: list[OffsetRun] = []
-        self._target_end = -1  # where the next record goes
+        self._target_end = -1  # the offset of the next record
         self._source_end = position.offset
         self._began = time.monotonic()
         self.records = 0
@@ -315,19 +313,19 @@ class Transaction:
 
     def _begin(self) -> None:
         enlist(self._target, self._identity, [self._part.to])
-        # From here on the markers of the transaction before are in the log, and nothing but what we send follows.
+        # From here on the markers of the previous transaction are in the log, and only what we send follows.
         self._target_end = self._latest()
         self._check_kept()
         self._pusher.begin()
 
     def _check_kept(self) -> None:
-        """What was copied must be there: a topic that was made anew would stay without its beginning for ever."""
+        """What was copied must still be there: a recreated topic would lack its beginning for ever."""
         to, runs = self._part.to, self._position.offsets.runs
         if runs and self._target_end < runs[-1].target + runs[-1].count:
             raise Failed(
                 f"{to.topic} partition {to.partition} at the target ends at offset {self._target_end}, but was filled "
                 f"up to {runs[-1].target + runs[-1].count}: it was deleted or has lost records; delete its offsets in "
-                f"group {self._job.group} to copy it anew"
+                f"group {self._job.group} to copy it again"
             )
 
     def _note(self, one: Copied) -> None:
@@ -339,7 +337,7 @@ class Transaction:
         self.size += len(one.data)
 
     def commit(self, *, finished: bool) -> tuple[Identity, MirrorPosition]:
-        """Everything sent, and the position behind it; `finished`: behind all that was to be copied."""
+        """Commit everything sent, and the position after it. `finished`: everything planned has been copied."""
         reached = max(self._source_end, self._part.stop) if finished else self._source_end
         position = self._position._replace(offset=reached)
         if self.records:
@@ -350,8 +348,8 @@ class Transaction:
         return end(self._target, self._identity, commit=True), position
 
     def _map_sent(self) -> OffsetMap:
-        """The offset map with what was sent. If somebody else has written in between, it is not known which offsets our
-        records got, and the map does without them."""
+        """The offset map with what was sent. If somebody else has written in between, the offsets of our records are
+        unknown, and the map is left without them."""
         found = OffsetMap(self._position.offsets.runs)
         if self._latest() == self._target_end + self.records:
             for run in self._copied:

@@ -1,14 +1,14 @@
-"""Topics of one cluster, copied to another as whole record batches, exactly once.
+"""Copies topics of one cluster to another as whole record batches, exactly once.
 
     ottla pipeline run mirror --bootstrap west:9092 --option to=east:9092 --option topics=orders --option prefix=west.
 
-Keys, values, headers, timestamps, partitions and codecs stay as they are; records never become rows. Topics are made at
-the target with the options of the original, new ones that match are picked up, partitions are added as they are added.
-What was aborted at the source is not copied. Groups of the source stand at the target where they would go on, so that
-consumers can change over (`groups`). A topic that came from the target is not copied back.
+Keys, values, headers, timestamps, partitions and codecs stay as they are; records never become rows. Topics are created
+at the target with the configs of the original. New topics that match are picked up, and added partitions are added.
+Aborted records are not copied. The committed offsets of groups are translated to the target, so that consumers can
+switch over (`groups`). A topic that came from the target is not copied back.
 
-`loop` plans rounds: what is new in which partition. Each round is a Spark job whose tasks copy
-partitions. `ottla mirror` runs the same loop in one process, without Spark.
+`loop` plans rounds: what is new in which partition. Each round is a Spark job whose tasks copy partitions. `ottla
+mirror` runs the same loop in one process, without Spark.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     from ottla.spark.runner.generating import Record
 
 OPTIONS = (
-    Option("to", None, "the cluster to copy to: host:port, several with commas"),
-    Option("topics", "*", "names and patterns (regular expressions) with commas between them; * is all"),
+    Option("to", None, "the cluster to copy to: host:port, separated by commas"),
+    Option("topics", "*", "names and patterns (regular expressions), separated by commas; * is all"),
     Option("prefix", "", "put before the names at the target, such as west."),
     Option("name", "mirror", "of this mirror: two of one name to one target replace each other"),
     Option("groups", ".*", "pattern of the groups whose offsets are translated; empty: none"),
     Option("existing", "refuse", "what to do with a topic at the target that has other records", ("refuse", "append")),
-    Option("failOnDataLoss", "true", "end when the source has lost records before they were copied", ("true", "false")),
+    Option("failOnDataLoss", "true", "fail if the source has lost records before they were copied", ("true", "false")),
     Option("to.properties", "", "file of client properties for the target (security.protocol and so on)"),
-    Option("replicas", "-1", "of topics that are made at the target; -1: the target's default"),
-    Option("round", "5 seconds", "how long a task goes on copying before the next look at topics and groups"),
+    Option("replicas", "-1", "of topics that are created at the target; -1: the target's default"),
+    Option("round", "5 seconds", "how long a task copies before topics and groups are checked again"),
     Option("transaction.bytes", "67108864", "committed together at the target"),
     Option("topics.every", "5 seconds", "how often to look for new topics and partitions"),
     Option("groups.every", "5 seconds", "how often to translate groups"),
-    Option("patience", "10 minutes", "how long to try again while a cluster is away"),
+    Option("patience", "10 minutes", "how long to retry while a cluster is unreachable"),
 )
 
 
@@ -109,7 +109,7 @@ class SparkHost:
 
 
 def generate(run: Run) -> None:
-    """Orders by customer, in the first of the topics that is a name (or `orders`)."""
+    """Orders by customer, in the first topic that is given by name (or `orders`)."""
     topic = TopicSelection.parse(run["topics"]).name_or("orders")
     run.ensure_topic(topic, partitions=4)
     run.send(orders(topic, run.seed))

@@ -1,16 +1,17 @@
 """Where the topics of a cluster were copied from: one record for each mirrored topic, kept in the cluster itself.
 
-Records are copied untouched, so nothing in them tells that they are copies. Without that, a mirror from A to B and one
-from B to A would send each other the same records for ever. So a mirror writes, at its target, before it copies:
+Records are copied unchanged, so they do not show that they are copies. A mirror from A to B and one from B to A would
+send each other the same records for ever. So a mirror writes, at its target, before it copies:
 
     topic `ottla-mirrors`, compacted, one partition
     key      the name of the topic at this cluster
     value    {"mirror": name, "topic": its name at the source, "path": [cluster ids, the first origin first],
               "ends": {partition: where it ended before the mirror touched it}}
 
-A topic may be copied to a cluster unless that cluster is on its path; longer loops (A to B to C to A) are found in the
-same way. Both of two mirrors that begin at the same moment write first and look afterwards, so that at least one of
-them sees the other, and takes back what it wrote. A null value forgets a topic: that is how a mirror is turned round.
+A topic may be copied to a cluster unless that cluster is on its path. Longer loops (A to B to C to A) are found in the
+same way. Two mirrors that begin at the same moment both write first and look afterwards, so that at least one of them
+sees the other, and removes what it wrote. A null value forgets a topic: that is how the direction of a mirror is
+reversed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ SIZE_MAX: Final = 64 << 20
 class Provenance:
     mirror: str
     topic: str
-    path: tuple[str, ...]  # ids of the clusters it has been at before this one
+    path: tuple[str, ...]  # ids of the clusters it was at before this one
     ends: Mapping[int, int] = field(default_factory=dict)
 
     def encode(self) -> bytes:
@@ -58,11 +59,11 @@ class Provenance:
             ends = {int(index): end for index, end in found["ends"].items()}
             return cls(found["mirror"], found["topic"], tuple(found["path"]), ends)
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise Failed(f"topic {REGISTRY} holds something that no mirror wrote: remove it, or that topic") from None
+            raise Failed(f"topic {REGISTRY} has a record that no mirror wrote: remove it, or that topic") from None
 
 
 class MirrorRegistry:
-    """The records of one cluster, read from where the last look ended."""
+    """The records of one cluster, read incrementally."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -92,7 +93,7 @@ class MirrorRegistry:
         return dict(self._found)
 
     def write(self, records: Mapping[str, Provenance | None]) -> None:
-        """Say where topics come from, or that they come from nowhere; acknowledged when this returns."""
+        """Record where topics come from, or None for those that are not copies. Acknowledged when this returns."""
         if not records:
             return
         self._cluster.create(REGISTRY, 1, configs={"cleanup.policy": "compact"})
@@ -107,25 +108,25 @@ class MirrorRegistry:
             level=None,
             batch_bytes=1 << 19,
             now_ms=int(time.time() * 1000),
-        )  # without a producer id: twice the same is once, in a compacted topic
+        )  # without a producer id: duplicates do not matter in a compacted topic
         with Sender(self._cluster) as sender:
             sender.send(WHERE, batches[0])
             sender.flush()
 
 
 def refusal(topic: str, target: str, *, mirror: str, path: tuple[str, ...], here: Provenance | None) -> str | None:
-    """Why topic must not be copied to the cluster `target`, in a sentence, or None.
+    """Why the topic must not be copied to the cluster `target`, in a sentence, or None.
 
-    `path` is where its records have been, the source last; `here` is what the target says of the topic there.
+    `path` is where its records have been, the source last; `here` is the target's record of the topic there.
     """
     if target in path:
         return (
-            f"topic {topic} comes from cluster {target} and would be copied back there for ever: leave it out of "
+            f"topic {topic} comes from cluster {target} and would be copied back there for ever: exclude it from "
             "topics, or mirror it in one direction only"
         )
     if here is not None and (here.mirror != mirror or here.path[-1:] != path[-1:]):
         return (
-            f"topic {topic} at the target is filled by mirror {here.mirror} from cluster {here.path[-1]} already: "
+            f"topic {topic} at the target is already filled by mirror {here.mirror} from cluster {here.path[-1]}: "
             "choose another prefix for this one"
         )
     return None

@@ -1,11 +1,11 @@
-"""Batches of one partition to its leader, one after the other: for copies inside a transaction.
+"""Sends batches of one partition to its leader, one after another: for copies inside a transaction.
 
-The client's `Sender` serves many partitions, and sends again what failed. A copy of a partition needs neither: if
+The client's `Sender` serves many partitions, and retries what failed. The copy of a partition needs neither: if
 anything goes wrong the transaction is not committed, and the next one begins where this one began. Up to five requests
-are on their way, as many as a broker remembers of a producer.
+are in flight, as many as a broker remembers of a producer.
 
-The first batch of a transaction goes alone and is tried again while its error passes: only then does the broker know
-the producer, and a later batch cannot be taken for the first.
+The first batch of a transaction is sent alone and is retried while its error is temporary. Only after it does the
+broker know the producer, and a later batch cannot be mistaken for the first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Data = memoryview | bytes
 
 
 class Pusher:
-    """The batches of one partition, transaction after transaction."""
+    """Sends the batches of one partition, transaction after transaction."""
 
     def __init__(self, cluster: Cluster, where: TopicPartition, transactional_id: str) -> None:
         self._cluster = cluster
@@ -50,7 +50,7 @@ class Pusher:
         self._known = False  # does the broker know the producer of this transaction?
 
     def begin(self) -> None:
-        """Of a transaction."""
+        """Begin a transaction."""
         assert not self._flying, "the transaction before was flushed"
         self._known = False
 
@@ -91,7 +91,7 @@ class Pusher:
         self._flying.append(data)
 
     def _answer(self) -> None:
-        """Handle the answer to the oldest request in flight."""
+        """Handle the response to the oldest request in flight."""
         assert self._connection is not None, "an answer is awaited where a request was sent"
         answer = self._connection.receive(ProduceResponse)
         data = self._flying.popleft()

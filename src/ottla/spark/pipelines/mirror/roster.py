@@ -1,11 +1,12 @@
-"""Which topics a mirror copies, and their twins at the target: made, grown and registered before anything is copied.
+"""Which topics a mirror copies, and their copies (twins) at the target, which are created, extended and registered
+first.
 
-A topic selected by name that does not exist, or that may not be copied, is an error. A pattern takes what it finds,
-leaves out what may not be copied, and says so once.
+A topic selected by name that does not exist, or that may not be copied, is an error. A pattern copies what it matches,
+except what may not be copied, which is logged once.
 
-A twin has as many partitions as the original and the options that say how long and how large, with three of its own:
-timestamps are those of the records, codecs those of the batches, and no timestamp is too far ahead, for the source has
-taken it already.
+A twin has as many partitions as the original, and its retention and size configs. Three are set differently: timestamps
+are those of the records, codecs those of the batches, and no timestamp is too far ahead, because the source has already
+accepted it.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Roster:
         self._known: dict[str, Mirrored] = {}
         self._said: set[str] = set()
         if not source.id or not target.id:
-            raise Failed("a cluster does not tell its id, so that a loop could not be noticed: Kafka 0.11 and later do")
+            raise Failed("a cluster does not report its id, so a loop could not be noticed: Kafka 0.11 and later do")
         if source.id == target.id:
             raise Failed(
                 f"source and target are the same cluster ({source.id}): topics would be copied onto themselves for "
@@ -88,7 +89,7 @@ class Roster:
         self._source_id, self._target_id = source.id, target.id
 
     def refresh(self) -> tuple[list[Mirrored], list[str]]:
-        """The topics to copy as of now, with their twins in place, and what there is to say about others."""
+        """The current topics to copy, with their twins in place, and notes about others."""
         topics = self._source.topics()
         for name in self._selection.names:
             if name not in topics:
@@ -97,7 +98,7 @@ class Roster:
         twins = self._target.topics()
         changed = [name for name in chosen if self._has_changed(topics[name], twins)]
         written = self._write(changed, twins)
-        came_from = self._there.look()  # after we have said what we do: of two who begin at once, one sees the other
+        came_from = self._there.look()  # after our own write: of two mirrors that begin at once, one sees the other
         there, notes = self._here.look(), []
         for name, named in chosen.items():
             twin = self._selection.prefix + name
@@ -125,7 +126,7 @@ class Roster:
         return known.topic_id != str(topic.id) or known.partitions != topic.partitions
 
     def _write(self, names: list[str], twins: Mapping[str, Topic]) -> set[str]:
-        """Register what we have not: what may not be copied by what is known already is left to `refresh` to refuse."""
+        """Register topics that are not registered. What may not be copied is left to `refresh` to refuse."""
         there, here = self._there.look(), self._here.look()
         new: dict[str, Provenance | None] = {}
         for name in names:
@@ -141,7 +142,7 @@ class Roster:
         return set(new)
 
     def _ends(self, twin: Topic | None) -> dict[int, int]:
-        """Where a twin that is there already ends; records that are not ours are an error unless they may stay."""
+        """The ends of an existing twin. Records that are not ours are an error unless they may stay."""
         if twin is None:
             return {}
         wheres = [TopicPartition(twin.name, index) for index in range(twin.partitions)]
@@ -149,7 +150,7 @@ class Roster:
         if any(ends.values()) and not self._append:
             raise Failed(
                 f"topic {twin.name} at the target has records that no mirror wrote: choose a prefix, or set "
-                "existing=append to copy behind them"
+                "existing=append to copy after them"
             )
         return {where.partition: end for where, end in ends.items()}
 
@@ -167,7 +168,7 @@ class Roster:
         configs = self._target.configs(name)
         if configs.get(TIMES) == "LogAppendTime":
             raise Failed(
-                f"topic {name} at the target has {TIMES}=LogAppendTime, so that records would lose their timestamps: "
+                f"topic {name} at the target has {TIMES}=LogAppendTime, so records would lose their timestamps: "
                 "set it to CreateTime there"
             )
         size_max = int(configs.get(SIZE, "1048588"))

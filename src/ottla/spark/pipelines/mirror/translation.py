@@ -1,24 +1,23 @@
-"""Which offset at the target continues where an offset at the source stood.
+"""Translates an offset at the source to the offset at the target where a consumer continues.
 
 A mirror keeps the order of records but not their offsets: compaction, transaction markers and aborted records take
-offsets at the source, the markers of the mirror's own transactions take some at the target. So each partition has a
-map, runs of records that were copied without a gap on either side:
+offsets at the source, the markers of the mirror's own transactions take some at the target. So each partition has a map
+of runs: records that were copied without a gap on either side:
 
     Run(source, target, count)     records source … source + count - 1 are records target … target + count - 1
 
     committed at the source        continues at the target
     inside a run                   at exactly that record
-    after a run, before the next   where that run ends: no copied record lies between, or it is read again
+    after a run, before the next   where that run ends: there is no copied record in between, or it is read again
     before the first run           where the first run begins
     beyond what was copied         where the copy ends
 
-The law: a translated offset never lies behind a record that the group has not read. Every doubt is settled towards
-reading twice.
+The rule: a translated offset is never after a record that the group has not read. In doubt, records are read twice.
 
-The map travels as the metadata of the position that the mirror commits, in the same transaction, so it needs no topic
-of its own and is right whenever the position is. Metadata is small (4096 bytes, `offset.metadata.max.bytes`), so the
-map is thinned: the newest runs are kept, older ones ever more sparsely, as MirrorMaker's offset syncs are; a run left
-out sends those who stood in it back to the end of the one before. The first run stays.
+The map is the metadata of the position that the mirror commits, in the same transaction. So it needs no separate topic
+and is right whenever the position is. Metadata is small (4096 bytes, `offset.metadata.max.bytes`), so the map is
+thinned: the newest runs are kept, older ones more and more sparsely, like MirrorMaker's offset syncs. A group in a
+dropped run goes back to the end of the run before. The first run stays.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-METADATA_SIZE_MAX: Final = 3900  # below what brokers take by default, since the rest is for others to change
+METADATA_SIZE_MAX: Final = 3900  # below the brokers' default limit, with some reserve
 RUNS_MAX: Final = 96
-RUNS_RECENT: Final = 16  # of these none is left out: groups mostly stand close to the end
+RUNS_RECENT: Final = 16  # none of these is dropped: groups are mostly close to the end
 FORMAT: Final = 1
-IDS: Final = 2  # how the transactional id of who wrote this was made: before 0.1.0 in another way, and not told
+IDS: Final = 2  # how the writer's transactional id was made: before 0.1.0 differently, and not stored
 
 
 class OffsetRun(NamedTuple):
@@ -70,7 +69,7 @@ class OffsetMap:
             self._thin()
 
     def translate(self, offset: int) -> int | None:
-        """None: nothing has been copied yet, so that nothing is known of where it would go."""
+        """None: nothing has been copied yet, so the target offset is unknown."""
         if not self._runs:
             return None
         index = bisect_right(self._runs, offset, key=lambda run: run.source) - 1
@@ -80,7 +79,7 @@ class OffsetMap:
         return run.target + min(offset - run.source, run.count)
 
     def _thin(self) -> None:
-        """Leave out the run that is missed least: of the old ones, whose neighbours are close for its distance."""
+        """Drop the least useful run: an old one whose neighbours are close, relative to its distance."""
         end = self._runs[-1].source + self._runs[-1].count
         candidates = range(1, len(self._runs) - RUNS_RECENT)
         runs = self._runs
@@ -89,16 +88,16 @@ class OffsetMap:
 
 
 class MirrorPosition(NamedTuple):
-    """Where a mirror stands in a partition: what it commits at the target as metadata of the source offset."""
+    """A mirror's position in a partition: committed at the target as metadata of the source offset."""
 
     offset: int
     cluster: str
     topic_id: str
     offsets: OffsetMap
-    older: bool = False  # committed under a transactional id as they were made before
+    older: bool = False  # committed under a transactional id in the form before 0.1.0
 
     def metadata(self) -> str:
-        """Small enough for any broker: numbers relative to the run before, and fewer runs if that does not do."""
+        """Small enough for any broker: numbers relative to the run before, and fewer runs if needed."""
         kept = OffsetMap(self.offsets.runs)
         while True:
             rows, source, target = [], 0, 0
@@ -130,7 +129,7 @@ class MirrorPosition(NamedTuple):
 
 
 class TranslatedCommit(NamedTuple):
-    """What a group should have committed for a partition at the target, and the offset at the source it stands for."""
+    """What a group should have committed for a partition at the target, and the source offset that it stands for."""
 
     offset: int
     source: int
@@ -143,17 +142,17 @@ MARK: Final = "mirrored by "
 
 
 def committing_mirror(metadata: str) -> str | None:
-    """The mirror that committed this; its name may have spaces, the offset behind it has none."""
+    """The mirror that committed this. Its name may have spaces, the offset after it has none."""
     return metadata.removeprefix(MARK).rpartition(" ")[0] if metadata.startswith(MARK) else None
 
 
 def translate_commit(
     position: MirrorPosition, committed: int, *, mirror: str, there: tuple[int, str] | None, start: int
 ) -> TranslatedCommit | None:
-    """What to commit at the target for a group that stands at `committed`, now or again; None to leave it alone.
+    """What to commit at the target for a group whose offset is `committed`, now or again; None to leave it alone.
 
-    `there` is what the group has committed at the target, with its metadata: what no mirror wrote is its own progress
-    there, which must not be touched. `start` is where the target's log begins by now.
+    `there` is what the group has committed at the target, with its metadata. If no mirror wrote it, it is the group's
+    own progress there, and must not be touched. `start` is the current log start at the target.
     """
     if there is not None and committing_mirror(there[1]) != mirror:
         return None

@@ -5,5 +5,5 @@ from ottla.spark.runner import main
 
 __all__ = ["PIPELINE"]
 
-if __name__ == "__main__":  # spark-submit takes a file, and this is the one of the package
+if __name__ == "__main__":  # spark-submit takes a file; this is the package's
     main(PIPELINE)

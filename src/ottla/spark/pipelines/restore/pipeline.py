@@ -10,13 +10,13 @@
 
 A record without a value is a tombstone: its key is not in the table. Only committed transactions count. A key that was
 written to several partitions, as happens when their number changed, has the value with the latest timestamp. The table
-is replaced as a whole, so whoever reads it has the old state or the new one, also when a run is killed: folders change
-places on a disk, elsewhere a Parquet table is one file, and Delta has its own commits. A folder that has anything else
-in it than a table is refused. Files are written by the tasks, on any storage (`ottla.spark.storage`).
+is replaced as a whole, so readers see the old state or the new one, even if a run is killed: on a disk folders are
+swapped, elsewhere a Parquet table is one file, and Delta has its own commits. A folder that contains anything but a
+table is refused. Files are written by the tasks, on any storage (`ottla.spark.storage`).
 
 The past can only be rebuilt as far as it was kept. Compaction removes what was overwritten later: a key that changed
 after `at` may have lost the value it had then. The summary says how many keys that can be: those whose every record is
-later than `at`, if offsets before it are missing. (`min.compaction.lag.ms` of a topic keeps its past for so long.)
+later than `at`, if offsets before it are missing. (`min.compaction.lag.ms` of a topic keeps its past for that long.)
 
 Try it:
 
@@ -65,27 +65,27 @@ if TYPE_CHECKING:
 
 OPTIONS: Final = (
     Option("topic", None, "The topic, usually one with cleanup.policy=compact."),
-    Option("at", "", "When: nothing for now, a time, an offset, or offsets by partition."),
+    Option("at", "", "The moment: empty for now, a time, an offset, or offsets by partition."),
     Option("path", "", "The folder or URL of the table; empty: tables/<topic> in the run's own folder."),
     Option("format", "parquet", "Of the table.", FORMATS),
     Option("key", "string", "What the column key is.", ("binary", "string")),
     Option("value", "string", "What the column value is.", ("binary", "string")),
-    Option("show", "10", "Print so many rows."),
-    Option("keys", "100", "Made-up records have so many different keys."),
+    Option("show", "10", "How many rows to print."),
+    Option("keys", "100", "How many different keys generated records have."),
     *STORAGE,
 )
 COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp")
 MILLISECONDS: Final = 100_000_000_000  # a number from here on is a time: of March 1973 or later
 PARTITIONS: Final = 2
 OF_A_TABLE: Final = re.compile(r"part-.*\.parquet|_SUCCESS|_delta_log|\..*\.crc")
-WHOLE: Final = "part-00000.parquet"  # a table of one file, which is replaced at once everywhere
+WHOLE: Final = "part-00000.parquet"  # a table of one file, which can be replaced atomically everywhere
 EXPECTED: Final = (
     'a time such as 2026-01-31T12:00:00Z, milliseconds, an offset, or offsets such as {"0": 1200, "1": 1100}'
 )
 
 
 class Moment(NamedTuple):
-    """When: records up to this time, or before these offsets; everything if both are None."""
+    """Records up to this time, or before these offsets; everything if both are None."""
 
     time_ms: int | None = None
     offset: int | None = None
@@ -108,7 +108,7 @@ def moment(text: str) -> Moment:
 
 
 class Span(NamedTuple):
-    """Of one partition: where it starts, where the state ends, where it ends."""
+    """Of one partition: its start, where the state ends, and its end."""
 
     start: int
     bound: int
@@ -153,14 +153,15 @@ def bounds(run: Run, at: Moment) -> dict[int, Span]:
             chosen = dict.fromkeys(wheres, at.offset)
         elif at.offsets is not None:
             if unknown := at.offsets.keys() - {where.partition for where in wheres}:
-                raise Wrong(f"at names partition {min(unknown)}, and {topic} has 0 to {len(wheres) - 1}")
+                raise Wrong(f"at names partition {min(unknown)}, but {topic} has 0 to {len(wheres) - 1}")
             chosen = {where: at.offsets.get(where.partition, starts[where]) for where in wheres}
     for where in wheres:
-        # A first record that is later than the moment: those of then are gone. None that is later: nothing has changed.
+        # If the first record is later than the moment, earlier ones are gone. If no record is later, nothing has
+        # changed.
         if chosen[where] < starts[where] or (later.get(where) is not None and chosen[where] == starts[where] > 0):
             raise Failed(
-                f"{topic} partition {where.partition} starts at offset {starts[where]} now, after the moment asked "
-                "for: its state then is gone, ask for a later one"
+                f"{topic} partition {where.partition} starts at offset {starts[where]} now, after the requested "
+                "moment: its state then is gone, choose a later one"
             )
     return {where.partition: Span(starts[where], min(chosen[where], ends[where]), ends[where]) for where in wheres}
 
@@ -184,7 +185,7 @@ def last(rows: "DataFrame") -> "DataFrame":
 
 
 def write(frame: "DataFrame", place: Location, format: str) -> list[WrittenFile]:
-    """Put the table in the place of the one before, at once; its files."""
+    """Replace the table atomically. Returns its files."""
     if format == "delta":
         parts = write_files(frame, place, suffix=".parquet", int96=False)
         delta.commit(place, parts, arrow(frame.schema), overwrite=True)
@@ -200,14 +201,16 @@ def write(frame: "DataFrame", place: Location, format: str) -> list[WrittenFile]
 
 
 def write_whole(frame: "DataFrame", place: Location) -> WrittenFile:
-    """Where folders cannot change places: one file, written beside and then put into its place."""
+    """Where folders cannot be swapped: one file, written beside the table and then moved into place."""
     store, beside = Store(place), f"{HIDDEN}/{uuid.uuid4().hex}"
     try:
         staged = write_files(frame.coalesce(1), place / beside) or [
             write_empty(place / beside, "part-empty.part", arrow(frame.schema))
         ]
         if staged[0].size > COPIED_MAX:
-            raise Failed(f"the table has {staged[0].size:,} bytes, too many to be replaced at once: set format=delta")
+            raise Failed(
+                f"the table has {staged[0].size:,} bytes, too many to be replaced atomically: set format=delta"
+            )
         check_replaceable(place)
         store.move(f"{beside}/{staged[0].name}", WHOLE)
     finally:
@@ -216,21 +219,23 @@ def write_whole(frame: "DataFrame", place: Location) -> WrittenFile:
 
 
 def check_replaceable(place: Location) -> None:
-    """What is in the table's place is removed, so it must be a table: the folder above it, say, has those of others."""
+    """Existing content is removed, so it must be a table. The folder above, for example, has those of others."""
     path = place.local
     if path is None:
         names = {one.name for one in Store(place).files() if not one.name.startswith(f"{HIDDEN}/")} - {WHOLE}
     elif path.exists() and not path.is_dir():
-        raise Failed(f"{path} is no folder: choose another path for the table")
+        raise Failed(f"{path} is not a folder: choose another path for the table")
     else:
         names = {one.name for one in path.iterdir() if not OF_A_TABLE.fullmatch(one.name)} if path.exists() else set()
     if names:
-        raise Failed(f"{place} has {min(names)} in it, which is of no table, and would be removed: choose another path")
+        raise Failed(
+            f"{place} has {min(names)} in it, which is not part of a table and would be removed: choose another path"
+        )
 
 
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """A name next to the table's that no other run has; what is there goes at the end, or with the next run."""
+    """A unique name next to the table. What is there is removed at the end, or by the next run."""
     for lock in path.parent.glob(f"{HIDDEN}-{glob.escape(path.name)}-*/{LOCK}"):
         sweep(lock.parent)
     own = path.parent / f"{HIDDEN}-{path.name}-{uuid.uuid4().hex}"
@@ -244,7 +249,7 @@ def beside(path: Path) -> Iterator[Path]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what a run has left that was killed; not that of one that lives."""
+    """Remove what killed runs left, but not the files of a live one."""
     try:
         left = Lock(folder)
     except (InUse, OSError):
@@ -255,7 +260,7 @@ def sweep(folder: Path) -> None:
 
 
 def replace(fresh: Path, path: Path) -> None:
-    """Put a table where there may be one; that one is then where the fresh one was."""
+    """Swap in a table where there may be one; the old one is then where the new one was."""
     try:
         fresh.rename(path)
     except OSError as error:
@@ -284,11 +289,11 @@ def tell(run: Run, place: Location, parts: list[WrittenFile], frame: "DataFrame"
 
 
 def gaps(records: int, spans: dict[int, Span]) -> bool:
-    """Are offsets before the bounds missing? Those of transactions' markers are too, so this may be too careful."""
+    """Are offsets before the bounds missing? Those of transaction markers are too, so this may be too cautious."""
     return records < sum(span.bound - span.start for span in spans.values())
 
 
-# Made-up input.
+# Generated input.
 
 
 def generate(run: Run) -> None:
@@ -297,7 +302,7 @@ def generate(run: Run) -> None:
 
 
 def records(run: Run) -> Iterator[Record]:
-    """Accounts that are opened, changed, and closed now and then."""
+    """Accounts that are opened, changed, and sometimes closed."""
     random, keys = Random(run.seed), run.integer("keys")
     balances: dict[str, int] = {}
     for change in count(1):
