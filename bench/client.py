@@ -1,4 +1,4 @@
-"""The JVM that runs Load.java: started once, asked for one measured stretch after the other."""
+"""The JVM that runs Load.java: started once, then used for one measurement after the other."""
 
 from __future__ import annotations
 

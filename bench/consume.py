@@ -1,4 +1,4 @@
-"""Consume what lies in the page cache: with Apache Kafka's Java consumer by assignment, and by raw fetches.
+"""Consume from the page cache: with Apache Kafka's Java consumer by assignment, and by raw fetches.
 
 The raw rows drop the bytes inside the kernel, so the broker is the limit; their bytes are those on the wire.
 """

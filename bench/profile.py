@@ -1,7 +1,7 @@
 """Where Ottla's time goes in one row: python bench/profile.py "one record, 50 conn., acks=1" [--how sample|calls]
 
-Runs the row on an Ottla that is started under a profiler (under.py) and prints, per function, its own time and its time
-with callees, as a share and, at the CPU time a request costs in the same run, in microseconds. With `--lines`, lines.
+Runs the row on an Ottla broker under a profiler (under.py) and prints, per function, its own time and its time with
+callees: as a share, and in microseconds per request of the same run. With `--lines`, per line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TOP = 40
 
 
 class Profiled(Ottla):
-    """Ottla under a profiler, with the output beside its folder."""
+    """Ottla under a profiler, with the output next to its folder."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ def profile(row: Row, how: str, seconds: float, *, lines: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("row", help="part of the name of the row; the first that has it is taken")
+    parser.add_argument("row", help="part of a row's name; the first match is used")
     parser.add_argument("--how", choices=("sample", "calls"), default="sample")
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--lines", action="store_true", help="count lines instead of functions")

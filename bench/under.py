@@ -1,11 +1,11 @@
 """Run `ottla serve` under a profiler: python bench/under.py sample|calls OUTPUT serve ARGUMENT...
 
-sample   a few hundred times a CPU second a signal notes the stack: cheap, and true about what is slow; C functions
+sample   a signal records the stack a few hundred times per CPU second: cheap, and right about what is slow; C functions
          count for the Python line that called them
-calls    cProfile: how often each function is called, C functions by name; its own cost inflates small functions
+calls    cProfile: how often each function is called, C functions by name; its overhead inflates small functions
 
-Sampling begins at SIGUSR1 and ends at the next, so that start and stop are not in it; cProfile sees everything.
-The product knows nothing of this file.
+Sampling begins at SIGUSR1 and ends at the next, so that start and stop are excluded; cProfile covers everything.
+Ottla itself does not depend on this file.
 """
 
 from __future__ import annotations
