@@ -1,4 +1,4 @@
-"""What `make audit` makes of what bandit and pip-audit say."""
+"""How `make audit` judges the output of bandit and pip-audit."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def report(*packages: dict[str, Any]) -> str:
     ],
 )
 def test_packages(audit: Any, done: subprocess.CompletedProcess[str], fine: bool, said: str | None) -> None:
-    """A mirror without advisories knows no package at all: that is no clean bill."""
+    """A mirror without advisories knows no package at all: that must not count as "no vulnerabilities"."""
     assert audit.look_at_packages(done) == (fine, said or audit.UNREACHED)
 
 

@@ -1,4 +1,4 @@
-//! The records of a compressed batch. Never decompresses more than a given number of bytes, whatever the input declares:
+//! The records of a compressed batch. Never decompresses more than a given number of bytes, whatever the input says:
 //! gzip and snappy are stopped at the limit, and the block headers of lz4 and zstd give an upper bound beforehand.
 
 use std::io::Read;
@@ -19,7 +19,7 @@ pub(crate) const XERIAL_HEADER_SIZE: usize = 16;
 pub(crate) const SNAPPY_RATIO_MAX: usize = 32; // a copy of 3 bytes yields at most 64: no valid input declares more
 const GZIP_MAGIC: &[u8] = b"\x1f\x8b";
 const GZIP_WINDOW: u8 = 15;
-const STEP: usize = 8 * 1024; // as in the Python version's library: a frame that ends within the first step escapes some checks
+const STEP: usize = 8 * 1024; // as Python's library reads: a frame that ends within the first step escapes some checks
 
 type Inflated = Result<usize, String>;
 

@@ -1,5 +1,5 @@
-//! Kafka's record batches, for `ottla.records.native`, the only caller: the broker's check of produced batches, lookup of
-//! single stored records, and whole fetches ↔ Arrow columns.
+//! Kafka's record batches, for `ottla.records.native`, the only caller: the broker's check of produced batches, lookup
+//! of single stored records, and whole fetches ↔ Arrow columns.
 //!
 //! Columns are returned as plain buffers (`Region`) that pyarrow adopts in place, and arrays are passed as pyarrow's
 //! buffers. That is smaller than an Arrow library or its C interface, and as fast: a call handles a fetch of a megabyte

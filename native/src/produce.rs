@@ -1,5 +1,5 @@
-//! Reads a Produce request in its frame, and builds the response except for the offsets. `ottla.handlers.shortcut` has the
-//! rules: an unusual request is not read here (None); the decoder in Python handles it and reports errors.
+//! Reads a Produce request in its frame, and builds the response except for the offsets. `ottla.handlers.shortcut` has
+//! the rules: an unusual request is not read here (None); the decoder in Python handles it and reports errors.
 
 use crate::fields::{Fields, Topic, put_count};
 

@@ -9,7 +9,7 @@ use crate::deflate::Deflater;
 use crate::hash::partition;
 use crate::varint::{put, size};
 
-const RECORD_SIZE_MAX: usize = i32::MAX as usize - 100; // of its content, so that a batch of one such record still has a 32-bit length
+const RECORD_SIZE_MAX: usize = i32::MAX as usize - 100; // so that a batch of one such record has a 32-bit length
 const ROW_SIZE: usize = 12; // overhead of a record, roughly
 const NULL: i64 = -1;
 const NO_TIMESTAMP: i64 = -1;
