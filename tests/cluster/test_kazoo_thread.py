@@ -1,4 +1,4 @@
-"""What stands between kazoo's thread and the loop."""
+"""The bridge between kazoo's thread and the loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that change while a cluster runs: noticed, read, published; whatever comes in between."""
+"""Options that change while a cluster runs: they are noticed, read and published, also when errors intervene."""
 
 from __future__ import annotations
 

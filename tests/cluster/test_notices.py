@@ -1,4 +1,4 @@
-"""Notices of changes: read once, removed when they are old, and distrusted after anything odd."""
+"""Change notifications: read once, removed when they are old, and not trusted after an anomaly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to other brokers: a real one, and servers that do everything a broker must not."""
+"""Requests to other brokers: to a real one, and to servers that misbehave in every way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replica assignment: Apache Kafka's answers, and what holds for every answer."""
+"""Replica assignment: Apache Kafka's results, and invariants of every result."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Producer ids: unique over blocks, brokers and restarts."""
+"""Producer ids: unique across blocks, brokers and restarts."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Joining a cluster: identity, registration, and what becomes of it when sessions end."""
+"""Joining a cluster: identity, registration, and what happens when sessions end."""
 
 from __future__ import annotations
 

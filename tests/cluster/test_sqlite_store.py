@@ -1,4 +1,4 @@
-"""The metadata store on SQLite: the port's promises, and what is left after kill -9 at any moment."""
+"""The metadata store on SQLite: the port's contract, and the state after kill -9 at any moment."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The metadata store on a real ZooKeeper: the port's promises, and what holds when server or session is lost."""
+"""The metadata store on a real ZooKeeper: the port's contract, and what holds when server or session is lost."""
 
 from __future__ import annotations
 

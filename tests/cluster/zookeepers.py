@@ -1,4 +1,4 @@
-"""What tests of a real ZooKeeper share: a store of its own for each, and the end of its session."""
+"""Helpers for tests with a real ZooKeeper: a separate store for each test, and session expiry."""
 
 from __future__ import annotations
 

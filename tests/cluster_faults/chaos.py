@@ -2,9 +2,9 @@
 
     python -m cluster_faults.chaos --minutes 60 --seed 7      (in `tests`; `make chaos MINUTES=60` does this)
 
-Idempotent producers (confluent-kafka, acks=all) write as long as it takes; members of a group read and commit; a
-watcher asks for the ends of the partitions. All of them write down what they were told, and in the end the history is
-examined: nothing that was acknowledged may be lost, doubled or reordered, no end may go back, and every replica must
+Idempotent producers (confluent-kafka, acks=all) retry without limit; members of a group read and commit; a
+watcher reads the end offsets of the partitions. All of them record the responses, and at the end the history is
+checked: no acknowledged record may be lost, duplicated or reordered, no end offset may go back, and every replica must
 have the same bytes.
 """
 

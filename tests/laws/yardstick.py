@@ -1,9 +1,9 @@
-"""Processor time in units of a fixed piece of Python, so that a bound on it means the same on every machine.
+"""CPU time in units of a fixed piece of Python, so that a bound on it means the same on every machine.
 
-The speed of one machine moves by a factor of three within minutes. So a yardstick is timed on the same thread just
-before and just after what is measured, and the slower of the two counts; it takes about a millisecond on the machine on
-which the bounds were set. What is over a bound is measured again: an accident does not happen three times in a row,
-and a fault does.
+The speed of one machine varies by a factor of three within minutes. So a yardstick is timed on the same thread just
+before and just after the measured code, and the slower of the two counts; it takes about a millisecond on the machine
+on which the bounds were set. A result over its bound is measured again: an accident does not happen three times in a
+row, and a bug does.
 """
 
 from __future__ import annotations

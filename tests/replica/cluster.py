@@ -1,6 +1,6 @@
 """A few members of a cluster in one process: real logs, real handlers, real bytes between them, and no sockets.
 
-Nobody is the controller: a test gives roles, and answers proposals, itself.
+There is no controller: a test assigns roles, and answers AlterPartition proposals, itself.
 """
 
 from __future__ import annotations

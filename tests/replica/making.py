@@ -1,4 +1,4 @@
-"""What the tests of replicas need again and again: a member's replicas over real logs, and nobody to talk to."""
+"""Shared by the tests of replicas: a member's replicas over real logs, without other brokers."""
 
 from __future__ import annotations
 

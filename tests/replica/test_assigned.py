@@ -1,4 +1,4 @@
-"""Roles as the controller gives them: which are taken, which are refused, and who hears of it."""
+"""Roles from the controller: which are accepted, which are refused, and who is notified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Followers that copy from real leaders: what they ask for, what they keep, and what does not stop them."""
+"""Followers that copy from real leaders: what they request, what they keep, and which errors do not stop them."""
 
 from __future__ import annotations
 

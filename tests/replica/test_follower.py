@@ -1,4 +1,4 @@
-"""Followers that bring their logs in line with a leader's, in the classic cases and in many random ones."""
+"""Followers that truncate their logs to match a leader's, in the classic cases and in many random ones."""
 
 from __future__ import annotations
 

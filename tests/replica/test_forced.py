@@ -1,4 +1,4 @@
-"""With `flush.messages` nobody reads what a power cut would take back: the high watermark waits for the disk."""
+"""With `flush.messages` no consumer reads what a power cut could lose: the high watermark waits for the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In-sync sets: who is proposed, what an answer does, and what happens while there is none."""
+"""In-sync sets: which changes are proposed, the effect of a response, and what happens until it arrives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One partition in each of its roles: what is accepted, what is committed, and who is told."""
+"""One partition in each of its roles: what is accepted, what is committed, and who is notified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rate of throttled replicas: measured over a window of samples, and forgotten with it."""
+"""The rate of throttled replicas: measured over a window of samples; older samples expire."""
 
 from __future__ import annotations
 

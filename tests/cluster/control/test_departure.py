@@ -1,4 +1,4 @@
-"""A broker that leaves asks the controller to have others take over, for as long as there are others."""
+"""Controlled shutdown: a broker asks the controller to move its leaderships, as long as there are other brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controller on a store and on connections that are only pretended: elections, commands, and what goes wrong."""
+"""The controller on a simulated store and connections: elections, commands, and failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leaving a cluster when its store or its controller is silent: in virtual time, so that seconds can be counted."""
+"""Leaving a cluster when its store or its controller does not respond: in virtual time, so that tests count seconds."""
 
 from __future__ import annotations
 

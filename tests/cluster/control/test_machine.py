@@ -1,4 +1,4 @@
-"""Every kind of event, one story each: what is in the store afterwards, and who was told what."""
+"""Every kind of event, one scenario each: what is in the store afterwards, and which requests brokers got."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions that move: the nodes step by step, as Apache Kafka 3.9 writes them, and what can come between."""
+"""Reassignments: the nodes step by step, as Apache Kafka 3.9 writes them, and what can interrupt them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas that a move took away while their broker was gone: they are deleted, and stand in no new topic's way."""
+"""Replicas that were reassigned while their broker was down: they are deleted, and do not block a new topic."""
 
 from __future__ import annotations
 

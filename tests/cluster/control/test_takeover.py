@@ -1,7 +1,7 @@
-"""A controller may stop after any effect: its successor finishes what was half done. And seeded lives of a cluster.
+"""A controller may stop after any effect: its successor finishes the interrupted work. Also random cluster histories.
 
-What always holds, after every single write: the leader is in sync or there is none, leader epochs and versions only
-rise, who is in sync is a replica, and no write goes without the check of the controller epoch (`world.py` sees to it).
+Invariants after every single write: the leader is in sync or there is none, leader epochs and versions only rise, the
+in-sync set is a subset of the replicas, and every write checks the controller epoch (`world.py` ensures it).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A cluster for the controller's machine, in memory: a store, brokers that only listen, and one controller at a time.
+"""An in-memory cluster for the controller's machine: a store, brokers that only receive, and one controller at a time.
 
-`World.run` carries out the effects of an event. `stop_after` breaks it off after so many effects, as a crash would, and
+`World.run` carries out the effects of an event. `stop_after` stops it after so many effects, as a crash would, and
 the next controller takes over.
 """
 

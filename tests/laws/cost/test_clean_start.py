@@ -1,4 +1,4 @@
-"""A clean start reads little and writes nothing: what it costs for each log, counted in operations of the disk."""
+"""A clean start reads little and writes nothing: its cost per log, counted in disk operations."""
 
 from __future__ import annotations
 

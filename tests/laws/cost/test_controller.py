@@ -1,7 +1,8 @@
-"""What the controller reads, writes, sends and computes for an event grows with what the event is about.
+"""What the controller reads, writes, sends and computes for an event grows with what the event affects.
 
-Taking office and a broker that comes or goes are about all partitions (of the broker): twice as many cost twice as
-much, not four times. One more topic, one deleted, one in-sync set, one move: always the same. Counted, not timed.
+Becoming controller affects all partitions, and a broker that joins or leaves all partitions of that broker: twice as
+many cost twice as much, not four times. A created or deleted topic, a changed in-sync set and a reassignment cost the
+same at any size. Counted, not timed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Housekeeping looks for what to flush every second: only at logs where something can be due, however many exist."""
+"""Housekeeping looks for logs to flush every second: only at those where a flush can be due, however many exist."""
 
 from __future__ import annotations
 

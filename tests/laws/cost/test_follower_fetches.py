@@ -1,4 +1,4 @@
-"""A follower's fetch costs what has changed, however many partitions it follows."""
+"""A follower's fetch costs only what has changed, however many partitions it follows."""
 
 from __future__ import annotations
 

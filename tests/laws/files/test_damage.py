@@ -1,11 +1,11 @@
 """Every file of a data folder, damaged in every way, after a clean stop and after a crash.
 
 The folder holds logs with transactions, with several segments, and a compacted one. Whatever happened to a file, the
-store opens, the other logs are whole, and the log it belongs to serves what was acknowledged, except:
+store opens, the other logs are intact, and the file's log serves what was acknowledged, except:
 
     a `.log` file          after a crash the log ends before the damage; after a clean stop damage is served as it is,
-                           as Apache Kafka does, and meets the checksum in the client
-    a folder in its place  the log it belongs to, or the whole directory, is refused in one line that names it
+                           as Apache Kafka does, and the client's checksum finds it
+    a folder in its place  the file's log, or the whole directory, is refused in one line that names it
 """
 
 from __future__ import annotations

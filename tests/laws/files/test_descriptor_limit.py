@@ -1,4 +1,4 @@
-"""A topic that the limit of open files has no room for is refused by name, and leaves nothing behind."""
+"""A topic that would exceed the limit of open files is refused by name, and leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A full disk is not a failed disk: it refuses, says so once, lets things be deleted, and recovers by itself."""
+"""A full disk is not a failed disk: it refuses writes, logs that once, allows deletion, and recovers by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A full disk under the metadata: deleting works on the reserve, the rest is refused, and it recovers by itself."""
+"""A full disk under the metadata: deletion uses reserved space, other changes are refused; it recovers by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker dies between any two steps of a start, a creation or a deletion: the next start finds one or the other."""
+"""The broker dies between any two steps of a start, a creation or a deletion: the next start finds all or nothing."""
 
 from __future__ import annotations
 

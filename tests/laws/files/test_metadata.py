@@ -1,4 +1,4 @@
-"""The metadata file lost, emptied, torn or scribbled over: settings come back, or one clear line says what to do."""
+"""The metadata file lost, emptied, torn or overwritten: settings are restored, or one clear line says what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recovery point that is older than the log's first segment: what was before it went by retention, then a crash."""
+"""A recovery point older than the log's first segment: retention removed the segments before it, then came a crash."""
 
 from __future__ import annotations
 

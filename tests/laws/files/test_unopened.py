@@ -1,4 +1,4 @@
-"""A log that could not be opened for a while is the same log when it is repaired: its checkpoints have not gone."""
+"""A log that could not be opened for a while is unchanged after repair: its checkpoint entries were kept."""
 
 from __future__ import annotations
 

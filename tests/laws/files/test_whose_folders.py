@@ -1,4 +1,4 @@
-"""meta.properties says whose a log folder is. It may be torn, and folders of two brokers may be put together."""
+"""meta.properties names the owner of a log folder. It may be torn, and folders of two brokers may be mixed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controller serves everybody: one partition that cannot be written or hosted is that partition's trouble."""
+"""One partition that cannot be written or hosted does not stop the controller from serving the others."""
 
 from __future__ import annotations
 

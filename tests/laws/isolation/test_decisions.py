@@ -1,4 +1,4 @@
-"""A coordinator outlives a log that could not be read, written or made for a while: what it owes, it does later."""
+"""A coordinator survives a log that cannot be read, written or created for a while: it does the pending work later."""
 
 from __future__ import annotations
 

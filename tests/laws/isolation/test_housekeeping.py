@@ -1,7 +1,7 @@
-"""Housekeeping survives every error at every one of its disk calls: the loops live on, and the work gets done.
+"""Housekeeping survives every error at every one of its disk calls: the loops keep running, and the work gets done.
 
-A disk that fails its n-th call walks through all calls of retention, flushing, checkpoints, removal, moves and
-compaction, for each kind of error. After each fault the logs hold what they held, here and after a crash.
+A disk that fails its n-th call goes through all calls of retention, flushing, checkpoints, removal, moves and
+compaction, for each kind of error. After each fault the logs hold what they held, at once and after a crash.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Anybody may write to ZooKeeper. A node that cannot be understood is that node's trouble, not the cluster's."""
+"""Anybody may write to ZooKeeper. A malformed node affects only itself, not the cluster."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How long the loop of a broker was held: the most that its thread used between two beats on it, in yardsticks.
+"""How long a broker's loop was blocked: the most CPU time of its thread between two beats on it, in yardsticks.
 
-Processor time of that thread, not time that passed: a slow or busy machine makes no difference, see `yardstick`.
+CPU time of that thread, not wall time: a slow or busy machine makes no difference, see `yardstick`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Nobody holds the loop: batches that inflate to a lot, or are many records, on the way in and on the way out.
+"""Large batches do not block the loop: those that decompress to a lot, or have many records, in produce and in fetch.
 
-Time is processor time of the thread. The bound is a small part of what it took: seconds to minutes for each of these.
+Time is CPU time of the thread. The bound is a small part of what each of these once took: seconds to minutes.
 """
 
 from __future__ import annotations

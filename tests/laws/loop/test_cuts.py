@@ -1,4 +1,4 @@
-"""Followers cut off what their leaders do not have, and the disk may take its time: the loop does not wait for it."""
+"""Followers truncate what their leaders do not have, on a slow disk: the loop does not wait for it."""
 
 from __future__ import annotations
 

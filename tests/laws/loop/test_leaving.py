@@ -1,4 +1,4 @@
-"""A client that leaves while its request is worked on in slices: it gives up the answer, not the work."""
+"""A client that disconnects while its request is handled in slices: the response is dropped, the work completes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request with a long list in it is worked through in slices, or refused: nobody else waits for it."""
+"""A request with a long list is handled in slices, or refused: no other client waits for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request with a long list in it that its sender may not ask for is refused in slices, too."""
+"""A request with a long list that its sender is not authorized for is refused in slices, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regular expressions of clients: whatever they are, and however many topics there are, nobody waits for them."""
+"""Clients' regular expressions: whatever they are, and however many topics exist, no other client waits for them."""
 
 from __future__ import annotations
 

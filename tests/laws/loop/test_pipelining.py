@@ -1,4 +1,4 @@
-"""Requests that were sent in advance, and fetches that wait behind an open transaction, on a whole broker."""
+"""Pipelined requests, and fetches that wait behind an open transaction, on a whole broker."""
 
 from __future__ import annotations
 

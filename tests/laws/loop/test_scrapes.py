@@ -1,4 +1,4 @@
-"""A scrape of a broker with many partitions and groups is made in slices: others go on in between."""
+"""A metrics scrape of a broker with many partitions and groups runs in slices: other work runs in between."""
 
 import asyncio
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""A slow disk makes those wait who need it, and nobody else: what waits for a disk is done in threads."""
+"""A slow disk delays only the requests that need it: code that waits for a disk runs in threads."""
 
 from __future__ import annotations
 

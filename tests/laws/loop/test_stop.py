@@ -1,4 +1,4 @@
-"""A broker that is asked to stop stops, also while its loop is held, or while it still reads its logs."""
+"""A broker stops when asked, also while its loop is blocked, or while it still reads its logs."""
 
 from __future__ import annotations
 

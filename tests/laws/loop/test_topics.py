@@ -1,4 +1,4 @@
-"""A request about many topics is carried out in turns: measured as the loop thread's CPU time between two turns."""
+"""A request about many topics is handled in time slices: measured as the loop thread's CPU time between two slices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection gets a turn, not the loop; long requests go one after the other; who asks for little goes first."""
+"""A connection gets a time slice, not the loop; long requests run one after the other; short requests go first."""
 
 from __future__ import annotations
 

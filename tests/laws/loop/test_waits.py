@@ -1,4 +1,4 @@
-"""A fetch that waits is woken by what it may read, and by nothing else."""
+"""A waiting fetch is woken only by records that it may read."""
 
 from __future__ import annotations
 

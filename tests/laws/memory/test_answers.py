@@ -1,4 +1,4 @@
-"""Memory follows the bytes that were sent: answers that wait, answers to repeated questions, what is kept of them."""
+"""Memory follows the bytes that were sent: waiting responses, responses to repeated requests, what is kept of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Memory follows the bytes that were sent: a batch is checked in windows, whatever it inflates to or declares.
+"""Memory follows the bytes that were sent: a batch is checked in windows, whatever it decompresses to or declares.
 
-Peak memory is a number of the process, so each check runs in a process of its own.
+Peak memory is measured per process, so each check runs in a process of its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests that change much are under way one at a time: what was read from one is some fifty times its bytes."""
+"""Requests that change a lot run one at a time: a decoded one takes some fifty times its bytes."""
 
 from __future__ import annotations
 

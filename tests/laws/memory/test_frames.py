@@ -1,5 +1,8 @@
-"""A large frame is in memory once while it arrives, and once more when it is read; one without records that is larger
-than such a request can be is never received; groups keep what they can write."""
+"""A large frame is in memory once while it arrives, and once more when it is decoded.
+
+A frame without records beyond the size limit of such requests is never received. Groups keep only as much as they can
+write.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An answer may wait for minutes. Its request does not wait with it: neither its lists nor the frame it lies in."""
+"""A response may wait for minutes. Its request is freed meanwhile: both its lists and its frame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`queued.max.request.bytes`: requests that arrive in pieces have that much memory together, and all are answered."""
+"""`queued.max.request.bytes`: requests that arrive in pieces share that much memory, and all are answered."""
 
 from __future__ import annotations
 

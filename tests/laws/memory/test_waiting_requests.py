@@ -1,6 +1,6 @@
-"""While the records of a coordinator cannot be committed, its clients ask again and again.
+"""While the records of a coordinator cannot be committed, its clients retry again and again.
 
-What nobody waits for any more is not kept.
+A request that no client waits for any more is not kept.
 """
 
 from __future__ import annotations

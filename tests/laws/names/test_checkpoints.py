@@ -1,4 +1,4 @@
-"""A deleted topic does not haunt its successor: no file of a log directory speaks of a log that is not there."""
+"""A deleted topic does not affect a recreated one: no file of a log directory mentions a log that does not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log of a deleted topic does not become a replica of the topic that has its name now, whoever forgot to say so."""
+"""A log of a deleted topic never becomes a replica of the recreated topic, even if the deletion was not announced."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What Apache Kafka refuses to store, Ottla refuses: every malformed batch goes to both, as it is.
+"""What Apache Kafka refuses to store, Ottla refuses: every malformed batch is sent unchanged to both.
 
-Where Kafka only says that it failed (-1), we name what is wrong: INVALID_RECORD. Some batches Kafka takes although some
-of its own clients, or librdkafka, cannot read them; they are listed, and refused here.
+Where Kafka returns only UNKNOWN_SERVER_ERROR (-1), Ottla returns INVALID_RECORD. Kafka accepts some batches that some
+of its own clients, or librdkafka, cannot read; they are listed, and refused here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Durations are monotonic, wall time is data: a wall clock that is set back by an hour holds nothing up."""
+"""Durations are monotonic, wall time is data: setting the wall clock back by an hour delays nothing."""
 
 from __future__ import annotations
 
