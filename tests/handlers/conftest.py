@@ -1,4 +1,4 @@
-"""Brokers for the tests of a file, with the options in its SETTINGS, and a connection to one of a test's own."""
+"""Brokers for the tests of a file, with the options in its SETTINGS, and a separate connection for each test."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""A story of a group, told to a broker request by request; the transcript can be compared with another broker's.
+"""A scenario of a group, sent to a broker request by request; the transcript can be compared with another broker's.
 
-Members are named in the story; the ids that a broker makes up for them are replaced by their names in the transcript.
-Each member has a connection of its own, so that its join may wait while others speak.
+Members have names in the scenario; in the transcript the names replace the member ids that a broker generates.
+Each member has a connection of its own, so that its join may wait while others send requests.
 """
 
 from __future__ import annotations

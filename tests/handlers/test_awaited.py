@@ -1,4 +1,4 @@
-"""A broker that has just started: topics that the store knows, and of which the controller has not told yet."""
+"""A broker that has just started: topics in the store that the controller has not announced yet."""
 
 from __future__ import annotations
 

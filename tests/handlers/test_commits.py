@@ -1,4 +1,4 @@
-"""Committed offsets over the wire: the same answers as Apache Kafka's at every version, also those of the 0.8 era."""
+"""Committed offsets over the wire: the same responses as Apache Kafka's in every version, also those of the 0.8 era."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumer groups on the wire: the same stories told to Apache Kafka and to Ottla, down to the messages of refusals."""
+"""Consumer groups on the wire: the same scenarios on Apache Kafka and on Ottla, down to the error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetch on the wire: bounds, waiting, sessions, epochs, old versions, and what happens to those who wait."""
+"""Fetch on the wire: limits, waiting, sessions, epochs, old versions, and what happens to waiting fetches."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The short way of Fetch and the general one: the same answers, the same sessions, whatever is asked.
+"""The fast path of Fetch and the full path: the same responses and the same sessions for every request.
 
-Two brokers have the same logs and get the same frames at the same time. One of them has no shortcut.
+Two brokers have the same logs and get the same frames at the same time. One of them has no fast path.
 """
 
 from __future__ import annotations

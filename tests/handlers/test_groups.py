@@ -1,7 +1,7 @@
-"""Groups over the wire: Apache Kafka and Ottla tell the same stories, and every version of every API is served.
+"""Groups over the wire: the same scenarios give the same results on Apache Kafka and Ottla, in all versions of all APIs.
 
-Left out of the comparison, with its reason: messages of errors are in our own words, and where members of one group
-prefer different protocols equally, each broker breaks the tie in its own way.
+Not compared: error messages, whose wording is our own; and the choice of protocol when members of one group
+prefer different protocols equally, where each broker breaks the tie in its own way.
 """
 
 from __future__ import annotations

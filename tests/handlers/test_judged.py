@@ -1,7 +1,7 @@
-"""The same admin requests to Apache Kafka and to Ottla, the same answers: codes, messages, values, sources.
+"""The same admin requests to Apache Kafka and to Ottla give the same responses: codes, messages, values, sources.
 
-What differs on purpose is taken out by name, with its reason: ids and addresses are random, generic messages are in our
-own words, and options that only one of them has are not compared.
+Intended differences are removed by name, each with its reason: ids and addresses are random, generic messages have our
+own wording, and options that only one of them has are not compared.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What clients are told of other brokers: addresses by the listener they dialled, leaders, replicas that are away."""
+"""What clients learn about other brokers: addresses for the listener they use, leaders, offline replicas."""
 
 from __future__ import annotations
 

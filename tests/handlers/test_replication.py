@@ -1,4 +1,4 @@
-"""What a controller tells a member of its cluster, in every version, and what is refused."""
+"""Controller requests to a member of its cluster, in every version, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The short way of Produce and the general one: the same answers, the same logs, whatever is sent.
+"""The fast path of Produce and the full path: the same responses and the same logs for every request.
 
-Two brokers get the same frames at the same time. One of them has no shortcut. All of it is told three times: to brokers
+Two brokers get the same frames at the same time. One of them has no fast path. Everything runs three times: on brokers
 with nothing in front of the handler, with an authorizer, and with quotas.
 """
 
@@ -678,7 +678,7 @@ def test_who_is_limited_is_measured_and_only_they(tmp_path: Path) -> None:
         pair.taken.clear()
 
         async def ask(client_id: str) -> tuple[bool, bool]:
-            """Whether it was throttled, and whether it went the short way."""
+            """Whether it was throttled, and whether it took the fast path."""
             answer = read(await pair.ask(one, 9, client_id=client_id), 9)
             return answer.throttle_time_ms > 0, (pair.taken[-1] if SHORT else answer.throttle_time_ms == 0)
 

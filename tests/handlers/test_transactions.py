@@ -1,4 +1,4 @@
-"""Transactions on the wire: both protocols, what lands in the log, and what each version is told."""
+"""Transactions on the wire: both protocols, what is written to the log, and the responses of each version."""
 
 from __future__ import annotations
 

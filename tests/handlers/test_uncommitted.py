@@ -1,4 +1,4 @@
-"""Answers of coordinators wait for a follower: what it has not fetched may be lost, so nobody is told of it."""
+"""Coordinators' responses wait for a follower: records it has not fetched may be lost, so no client may see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection that speaks in messages: for tests that ask a broker, ours or Kafka's, exactly what they want to ask."""
+"""A connection that sends and receives messages: for tests that send exact requests to a broker, Ottla or Kafka."""
 
 from __future__ import annotations
 

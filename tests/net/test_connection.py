@@ -1,4 +1,4 @@
-"""A connection against a real socket: framing, order, bounds, regions and the end."""
+"""A connection on a real socket: framing, order, limits, file regions and closing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a frame to an answer, and what becomes of everything that goes wrong in between."""
+"""From a frame to a response, and how every error in between is handled."""
 
 from __future__ import annotations
 

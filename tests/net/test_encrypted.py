@@ -1,4 +1,4 @@
-"""What leaves through TLS: in order, in pieces, whatever the socket takes, and never for long at once."""
+"""Sending over TLS: in order, in pieces, however much the socket takes, and never for long at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Admission, idleness and addresses of listeners."""
+"""Listeners: connection limits, idle connections and addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The buffers that connections share: kept within a bound, given to whom they fit, and used again for large frames."""
+"""The shared receive buffers: limited in total, matched to the size needed, and reused for large frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured around a handler. tests/quota has what a client sees of it."""
+"""What is measured around a handler. tests/quota covers what a client sees."""
 
 from __future__ import annotations
 

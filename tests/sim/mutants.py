@@ -1,4 +1,4 @@
-"""Faults put into the code on purpose, each for a test that shows that the simulation finds it."""
+"""Bugs put into the code on purpose, each for a test that shows that the simulation finds it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Brokers of which only the controller is real: for the simulation of the control plane without any records.
 
-A puppet registers itself, runs for the office, and believes what the controller tells it: which roles its replicas have
-and what the cluster looks like. As a leader it asks for other in-sync replicas now and then, by chance.
+A puppet registers itself, takes part in controller elections, and accepts what the controller sends: the roles of its
+replicas and the metadata. As a leader it requests changes of in-sync sets at random.
 """
 
 from __future__ import annotations

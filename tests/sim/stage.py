@@ -1,4 +1,4 @@
-"""A simulated cluster for stories that a test tells step by step: brokers 0, 1, 2, ... and one partition, mostly."""
+"""A simulated cluster for step-by-step scenarios: brokers 0, 1, 2, ... and usually one partition."""
 
 from __future__ import annotations
 

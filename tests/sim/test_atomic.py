@@ -1,4 +1,4 @@
-"""What is wrong with transactions is found, each kind by its name, and nothing in those that are as they should be."""
+"""Each kind of transaction violation is found under its name, and correct transactions give none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each check finds its kind of wrong, and none finds anything in a partition that is replicated as it should be."""
+"""Each check finds its kind of violation, and none finds any in a correctly replicated partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a compacted replica may have lost and what it may not, and what a reader of its keys must find."""
+"""What a compacted replica may have removed and what not, and what a reader of its keys must find."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real controller among puppets, in a simulated world: whatever happens to it, its successors finish the work."""
+"""The real controller among puppets, in a simulation: whatever happens to it, its successors finish the work."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Leader epochs: a follower's words count only in the epoch that they were meant for.
+"""Leader epochs: a follower's fetch counts only in the epoch for which it was sent.
 
-Between brokers that speak as Kafka 2.3 did, a fetch does not say of which epoch the follower's last record is: a fetch
-that was long on its way, from before the follower had to cut its log, is recognised by the leader epoch that it names
-and by nothing else.
+Between brokers with the protocol of Kafka 2.3, a fetch does not contain the epoch of the follower's last record. A
+delayed fetch, sent before the follower had to truncate its log, is recognised only by the leader epoch in it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""More of the scenarios that books on Kafka tell: retries after a leader's death, recovery orders, and who notices."""
+"""More scenarios from books on Kafka: retries after a leader's death, recovery orders, and who detects it."""
 
 from __future__ import annotations
 

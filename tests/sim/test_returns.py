@@ -1,4 +1,4 @@
-"""What a broker finds when it is back in the cluster, and has missed what was done meanwhile."""
+"""What a broker finds when it rejoins the cluster and has missed changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scenarios that books on Kafka tell of replication, each as a story in a simulated cluster.
+"""Replication scenarios from books on Kafka, each in a simulated cluster.
 
 Brokers are 0, 1 and 2, the partition's replicas are (0, 1, 2), its preferred leader is 0.
 """

@@ -1,4 +1,4 @@
-"""A topic that is made again under its name: what it has of another of its lives is found, and what it has lost."""
+"""A topic that is recreated under the same name: checks find records of its earlier lives, and records it has lost."""
 
 import asyncio
 import json
