@@ -1,4 +1,4 @@
-"""Groups over the wire: the same scenarios give the same results on Apache Kafka and Ottla, in all versions of all APIs.
+"""Groups over the wire: the same scenarios give the same results on Apache Kafka and Ottla, in every API version.
 
 Not compared: error messages, whose wording is our own; and the choice of protocol when members of one group
 prefer different protocols equally, where each broker breaks the tie in its own way.

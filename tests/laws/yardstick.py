@@ -22,7 +22,7 @@ NORMAL_S = 0.001  # what a yardstick takes where the bounds were set
 
 
 def yardstick_s() -> float:
-    """Processor seconds of this thread for one yardstick, from the fastest of its pieces."""
+    """CPU seconds of this thread for one yardstick, computed from its fastest piece."""
     return PIECES * min(piece_s() for _ in range(PIECES))
 
 
@@ -36,7 +36,7 @@ def piece_s() -> float:
 
 @contextmanager
 def others_set_aside() -> Iterator[None]:
-    """The collector goes only through what is made from now on, not through all that tests before have left."""
+    """Let the garbage collector visit only objects created from now on, not those of earlier tests."""
     gc.freeze()
     try:
         yield

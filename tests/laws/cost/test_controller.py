@@ -31,7 +31,7 @@ ROTATION = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
 
 
 class Counted(World):
-    """A cluster whose controller is watched: what it asks the store and the brokers for, and the functions it calls."""
+    """A cluster that counts its controller's requests to the store and the brokers, and the functions it calls."""
 
     def __init__(self, partitions: int) -> None:
         super().__init__(0, 1, 2)
@@ -42,7 +42,7 @@ class Counted(World):
         self.settle()
 
     def count(self, event: Event) -> dict[str, int]:
-        """What it costs until every broker has answered."""
+        """The cost of an event until every broker has answered."""
         self.counts = {"read": 0, "written": 0, "requests": 0, "states sent": 0, "calls": 0}
         event(self)
         self.settle()
@@ -133,7 +133,7 @@ EVENTS: dict[Event, float] = {
 
 @pytest.fixture(scope="module")
 def costs() -> dict[int, dict[str, dict[str, int]]]:
-    """By the number of partitions, each event in the life of a cluster."""
+    """The cost of each kind of event, by the number of partitions."""
     found: dict[int, dict[str, dict[str, int]]] = {}
     for partitions in (FEW, MANY):
         world = Counted(partitions)

@@ -26,7 +26,7 @@ def test_it_does_no_harm(tmp_path: Path) -> None:
 
 
 def test_a_flush_that_began_before_another_failed_does_not_count(tmp_path: Path) -> None:
-    """The kernel tells of bytes that it could not write once, to who asks first; the next is told all is well."""
+    """The kernel reports a failed write-back once, to the first fsync; the next fsync succeeds."""
     log = a_log(tmp_path)
     append(log, produced())
     first, second = log.plan_flush(), log.plan_flush()

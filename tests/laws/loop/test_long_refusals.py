@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def closed() -> Iterator[BrokerThread]:
-    """Nobody may do anything."""
+    """A broker that denies everything."""
     options = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
     with BrokerThread(options=options) as broker:
         yield broker

@@ -134,7 +134,7 @@ def test_a_crash_between_the_deletion_and_the_next_checkpoint(tmp_path: Path) ->
 
 
 def test_a_checkpoint_on_its_way_to_the_disk_does_not_bring_the_name_back(tmp_path: Path) -> None:
-    """A thread that was slow writes what is no longer true: it must not be the last to write."""
+    """A slow thread writes outdated content: it must not be the last to write."""
     store = a_store(tmp_path / "data")
     log = store.create("orders", 0, TOPIC_ID, settings(), 0)
     append(log, produced(600))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VERSION = 9
-# Kafka stores these, and then some readers stop there: librdkafka knows no length below -1, and wants the size of each
-# record to be right, which Kafka only asks of what is not compressed.
+# Kafka stores these, and some readers stop there: librdkafka accepts no length below -1, and requires the size of each
+# record to be right, which Kafka checks only in uncompressed batches.
 STRICTER = (
     "key of length -2",
     "value of length -2",
@@ -38,7 +38,7 @@ STRICTER = (
 
 
 def codes(port: int, batches: dict[str, bytes]) -> dict[str, int]:
-    """What the broker answers to each."""
+    """The broker's error code for each batch."""
     found = {}
     with Wired(port, timeout_s=60) as wired:
         law = CreatableTopic(name="law", num_partitions=1, replication_factor=1, assignments=[], configs=[])
