@@ -39,7 +39,7 @@ def response(host: Host, request: MetadataRequest) -> MetadataResponse:
 
 
 def asked(host: Host, request: MetadataRequest) -> list[tuple[str | None, int]]:
-    """The topics of the answer and their errors."""
+    """The topics of the response and their errors."""
     return [(topic.name, topic.error_code) for topic in response(host, request).topics]
 
 

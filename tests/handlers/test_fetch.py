@@ -89,7 +89,7 @@ def test_every_version_gets_the_records(wired: Wired, topic: Topic, version: int
 
 
 def consume(broker: BrokerThread, topic: Topic, **more: Any) -> tuple[threading.Thread, list[Any]]:
-    """A fetch that waits, in a thread of its own, and where its answer will be."""
+    """Start a waiting fetch in a thread; return the thread and the list that its response goes into."""
     answers: list[Any] = []
 
     def wait() -> None:

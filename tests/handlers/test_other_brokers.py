@@ -93,7 +93,7 @@ def call(key: int, version: int, listener: str = "OUT") -> Call:
 
 
 def walked(answer: Any) -> Any:
-    """What a handler comes to, with everything it waits for done."""
+    """The final response of a handler, after running its steps."""
 
     async def scene() -> Any:
         steps = answer() if callable(answer) else answer

@@ -278,7 +278,7 @@ def test_metadata_comes_in_pieces_and_topics_go(tmp_path: Path) -> None:
         assert [one.leader for one in host.metadata.image.topic("t").partitions] == [1, 2]
         await metadata(host, version=8, leader=-2)
         assert list(host.metadata.image.topics) == ["u"]
-        await metadata(host, version=8, leader=-2)  # again: it is gone already
+        await metadata(host, version=8, leader=-2)  # again: it is deleted already
         await metadata(host, version=8, kind=2)
         assert list(host.metadata.image.topics) == ["t"], "a full one replaces everything"
 
