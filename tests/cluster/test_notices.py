@@ -25,7 +25,7 @@ EVERYTHING = "everything"
 
 
 class Follower:
-    """What was read, in order; a name in `failing` cannot be read, once."""
+    """Records what was read, in order; a name in `failing` cannot be read once."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.read: list[str] = []

@@ -31,7 +31,7 @@ Event = tuple[Any, ...]
 
 
 class Recorder:
-    """Keeps the events in their order, and in a file if there is one, for a look afterwards."""
+    """Keeps the events in order, and writes them to a file if there is one, for analysis."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.events: list[Event] = []
@@ -59,7 +59,7 @@ def load(path: Path) -> list[Event]:
 
 
 def examine(events: Iterable[Event]) -> list[Violation]:
-    """Everything that is wrong with this history."""
+    """All violations in this history."""
     history = History()
     found: dict[tuple[str, int], dict[int, bytes]] = defaultdict(dict)
     replicas: dict[tuple[str, int], dict[str, bytes]] = defaultdict(dict)

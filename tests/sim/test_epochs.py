@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def fetch_late(stage: Stage, replica: int, offset: int, epoch: int) -> ErrorCode:
-    """A fetch of a follower arrives that it sent in this epoch."""
+    """Deliver a fetch that a follower sent in this epoch."""
     address = stage.client.leader((TOPIC, 0))
     assert address is not None
     one = FetchPartition(
@@ -45,7 +45,7 @@ def tell_of_late_fetches(folder: Path) -> None:
         await stage.up(0, 1, 2)
         await stage.create()
         await stage.until(stage.leads(0, 0, 1, 2))
-        await stage.down(2)  # the leader goes on in a new epoch
+        await stage.down(2)  # the leader continues in a new epoch
         await stage.up(2)
         await stage.until(stage.leads(0, 0, 1, 2))
         await stage.produced("1", "2")

@@ -16,7 +16,7 @@ from sim.mutants import MUTANTS, Mutant
 from ottla import descriptors
 from ottla.sim.trial import tell
 
-SEEDS = (1, 2, 3)  # of many: this is the everyday dose
+SEEDS = (1, 2, 3)  # a few of many, for every run of the suite
 SEEDS_MAX = 30
 
 
