@@ -80,7 +80,7 @@ TUNING: dict[str, list[dict[str, str]]] = {
 class Meter:
     """User and system time of this process and of all its descendants, also of those that have ended.
 
-    A thread polls and keeps the last value of each process, because workers that Spark's daemon does not reap
+    A thread polls and keeps the last value of each process, because workers that Spark's daemon does not wait for
     are counted nowhere else.
     """
 
