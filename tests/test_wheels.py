@@ -150,7 +150,7 @@ def test_a_wheel_that_was_asked_for_has_its_library_or_is_not_made(tmp_path: Pat
         ("manylinux_2_17_aarch64", elf(62, b"GLIBC_2.17"), "for machine 62, not for aarch64"),
         ("manylinux_2_17_x86_64", elf(62, b"GLIBC_2.4 GLIBC_2.28"), "needs glibc 2.28"),
         ("manylinux_2_17_x86_64", b"text", "for machine None, not for x86_64"),
-        ("linux_x86_64", elf(62, b""), "not a name of a wheel"),
+        ("linux_x86_64", elf(62, b""), "not the name of an abi3"),
     ],
 )
 def test_a_wheel_that_promises_too_much_is_refused(name: str, library: bytes, said: str | None, tmp_path: Path) -> None:
