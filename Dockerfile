@@ -2,8 +2,8 @@
 #
 #     make wheels && docker build -t ottla . && docker run -p 9092:9092 -v ottla:/data ottla
 #
-# Clients are told the address that they dialled, so a mapped port needs no advertised.listeners as long as it is the same
-# inside and outside.
+# Metadata returns the address that a client connected to, so a mapped port needs no advertised.listeners as long as it is
+# the same inside and outside.
 FROM python:3.13-slim
 
 RUN --mount=type=bind,source=dist,target=/dist \

@@ -1,4 +1,4 @@
-# The same names on a laptop and in CI. A clean clone needs Python 3.11 or newer and make; the rest is fetched into .venv.
+# The same targets on a laptop and in CI. A clean clone needs Python 3.11 or newer and make; the rest is installed into .venv.
 
 PYTHON ?= python3
 SEEDS ?= 200
@@ -8,29 +8,29 @@ CLUSTER ?= 1
 SPARK_ARGS ?= $(filter --quick --list,$(ARGS))
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-# Start-up time is a promise: let Python keep what it compiled, whatever the shell says.
+# Let Python cache bytecode whatever the shell says: start-up time is a promise.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup setup-test run test quick lint check audit format bench sim chaos attacks fuzz siege docs wheels spark-versions clean
 
 help:
-	@echo "make run      set up, then the demo: brokers, Spark, three groups on a topic (DEMO_SECONDS=60 ends it,"
+	@echo "make run      set up, then run the demo: brokers, Spark, three groups on a topic (DEMO_SECONDS=60 ends it,"
 	@echo "              CLUSTER=3 runs it on three brokers and a real ZooKeeper)"
-	@echo "make test     set up with the test components, then format, lint, types and the whole suite"
-	@echo "make quick    the tests that need no JVM, browser or other toolchain: under two minutes"
+	@echo "make test     set up with the test components, then check format, lint and types, and run the whole suite"
+	@echo "make quick    run the tests that need no JVM, browser or other toolchain: under two minutes"
 	@echo "make check    format, lint, types, audit, tidy rules; prints the largest files and functions"
-	@echo "make audit    insecure code (bandit), and packages with known holes (pip-audit, where its database can be reached)"
-	@echo "make format   put every file into shape"
-	@echo "make sim      SEEDS=$(SEEDS) simulated clusters, then the seeded and property suites with as many worlds each"
-	@echo "make chaos    MINUTES=$(MINUTES) of chaos in a real cluster: brokers killed, paused, cut off, ZooKeeper restarted"
-	@echo "make attacks  the Spark sink's exactly once: checkpoints restored, copied and cut while everything is killed"
-	@echo "make fuzz     hostile bytes at every API, SEEDS=$(SEEDS) times"
-	@echo "make siege    MINUTES=$(MINUTES) of hostile clients of every kind beside a good one, and what that costs the good one"
-	@echo "make bench    Ottla and Apache Kafka side by side on this machine, then our Spark source and Spark's own connector"
+	@echo "make audit    find insecure code (bandit) and packages with known vulnerabilities (pip-audit, if its database is reachable)"
+	@echo "make format   format every file and apply lint fixes"
+	@echo "make sim      simulate SEEDS=$(SEEDS) clusters, then run the seeded and property tests with as many seeds each"
+	@echo "make chaos    MINUTES=$(MINUTES) of faults in a real cluster: brokers killed, paused, cut off, ZooKeeper restarted"
+	@echo "make attacks  test the Spark sink's exactly-once: checkpoints restored, copied and truncated while processes are killed"
+	@echo "make fuzz     send hostile bytes to every API, with SEEDS=$(SEEDS) seeds"
+	@echo "make siege    run hostile clients of every kind for MINUTES=$(MINUTES) next to a normal one, and measure the cost to that one"
+	@echo "make bench    compare Ottla with Apache Kafka on this machine, then our Spark source with Spark's own connector"
 	@echo "              (ARGS=... and SPARK_ARGS=... to choose rows)"
-	@echo "make docs     write the generated pages anew"
-	@echo "make spark-versions   the Spark source and sink on every version of PySpark that is promised"
-	@echo "make wheels   the sdist and the wheels for Linux into dist/, checked and tried; needs Rust"
+	@echo "make docs     regenerate the generated pages"
+	@echo "make spark-versions   test the Spark source and sink on every supported version of PySpark"
+	@echo "make wheels   build the sdist and the Linux wheels into dist/, check and try them; needs Rust"
 
 setup:
 	@$(PYTHON) scripts/setup.py run
@@ -41,7 +41,7 @@ setup-test:
 run: setup
 	@CLUSTER=$(CLUSTER) python -m ottla.demo
 
-# Three workers for two cores: tests wait for sessions to expire, for brokers to start and for browsers as long as they work.
+# Three workers for two cores: tests spend half their time waiting for session timeouts, broker starts and browsers.
 test: lint
 	@python -m pytest -n 3 --dist loadgroup $(ARGS)
 

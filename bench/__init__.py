@@ -1,1 +1,1 @@
-"""Ottla beside Apache Kafka: the same load on the same cores in the same run. `python bench/run.py` is the way in."""
+"""Ottla against Apache Kafka: the same load on the same cores in the same run. Start with `python bench/run.py`."""

@@ -1,8 +1,8 @@
 """The two sides: Apache Kafka and Ottla, each one node on loopback, each started as its users start it.
 
-Apache Kafka gets the JVM options and the thread counts that its own release starts with (1 GB heap, G1, both
+Apache Kafka gets the JVM options and the thread counts of its release's start scripts (1 GB heap, G1, both
 compilers); its folder is formatted before the clock starts. Both delete the files of dropped topics after a second
-instead of a minute, because a run writes more than the disk should hold. Nothing else differs from the defaults.
+instead of a minute, because a run would fill the disk otherwise. Nothing else differs from the defaults.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 TICK: Final = os.sysconf("SC_CLK_TCK")
-CPU_OF_PROCESS: Final = 2  # in the number of a clock: all threads of a process, those that have ended too
+CPU_OF_PROCESS: Final = 2  # part of a clock id: CPU time of all threads of a process, including those that have ended
 DELETE_DELAY_MS: Final = 1000
 RELEASE_JVM: Final = (
     "-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
@@ -34,12 +34,12 @@ RELEASE_JVM: Final = (
 
 
 class Broker:
-    """A process with a port and a folder of its own; what it used is read from /proc."""
+    """A process with a port and a folder of its own; its resource use is read from /proc."""
 
     name = ""
 
     def __init__(self, *, tls: bool = False, options: Mapping[str, object] | None = None) -> None:
-        """`tls`: with an SSL listener beside the plain one, where the Java client goes then; `options` beside those."""
+        """`tls` adds an SSL listener, which the Java client then uses; `options` are further broker options."""
         self.options = dict(options or {})
         self.folder = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-"))
         self.port, self.side_port, self.tls_port = judge.free_ports(3)
@@ -116,11 +116,11 @@ class Broker:
         return Connection(self.port)
 
     def cpu_s(self) -> float:
-        """User and system time of all threads that the process has or had, by its CPU clock: /proc counts in 10 ms."""
+        """User and system time of all threads, also ended ones, from the CPU clock: /proc only counts in 10 ms."""
         return time.clock_gettime(~self.pid << 3 | CPU_OF_PROCESS)
 
     def memory_mb(self, field: str = "VmRSS") -> float:
-        """Resident memory now, or at its highest with VmHWM."""
+        """Resident memory now, or its peak with VmHWM."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith(f"{field}:"):
                 return int(line.split()[1]) / 1024

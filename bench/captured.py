@@ -1,8 +1,8 @@
-"""Replay of what other clients send: batches of the Java client, librdkafka and franz-go in every codec.
+"""Replay of captured batches: from the Java client, librdkafka and franz-go in every codec.
 
 Clients write the same codec differently (lz4 in blocks of 64 KiB or 4 MiB, snappy framed or not, zstd with or without
-its content size), and a broker has to open it. Each client sends lines of text to the first broker of the run; what
-lies in the log afterwards is what it sent, but for the base offset and the leader epoch. Both brokers then get those
+its content size), and a broker has to open all of them. Each client sends lines of text to the first broker of the run;
+the log then has the batches as sent, except for the base offset and the leader epoch. Both brokers then get those
 bytes, four different batches over four connections.
 
 The size in a row's name is the client's setting: the Java client counts compressed bytes, the others uncompressed ones.
@@ -36,7 +36,7 @@ SHAPES = ((16, 100), (128, 100), (128, 1000))  # kilobytes of a batch, bytes of 
 
 
 class Captured(NamedTuple):
-    """One batch as it came, numbered from 0 again."""
+    """One batch as captured, with base offset 0."""
 
     data: bytes
     records: int
@@ -69,7 +69,7 @@ class CapturedRow(TopicRow):
         return [produce_frame(self.topic, {0: batch.data}, 1) for batch in self.batches]
 
     def capture(self, broker: Broker, setting: Setting) -> list[Captured]:
-        """The fullest batches that the client wrote to a topic of its own."""
+        """The fullest batches that the client wrote to its topic."""
         topic = f"{self.topic}-captured"
         with broker.connect() as connection:
             connection.create_topic(topic)
@@ -83,11 +83,11 @@ class CapturedRow(TopicRow):
         return found
 
     def per_batch(self) -> int:
-        return max(1, self.batch // (self.size + 8))  # a record has about eight bytes beside its value
+        return max(1, self.batch // (self.size + 8))  # a record has about eight bytes besides its value
 
 
 def split(data: bytes) -> Iterator[Captured]:
-    """The whole batches in what was fetched, ready to be sent again: what is changed lies before the checksum."""
+    """The complete batches in a fetch response, ready to be sent again: the changed fields lie before the checksum."""
     position = 0
     while position + 61 <= len(data):
         end = position + 12 + int(struct.unpack_from(">i", data, position + 8)[0])
@@ -127,7 +127,7 @@ def send_librdkafka(row: CapturedRow, broker: Broker, setting: Setting, topic: s
 
 
 def send_franz_go(row: CapturedRow, broker: Broker, setting: Setting, topic: str) -> None:
-    """The program of the compatibility suite makes one batch of what one call gives it."""
+    """The compatibility suite's program makes one batch of each call."""
     from compat.clients import Record
     from compat.families import opened
 

@@ -1,15 +1,14 @@
-"""How fast each path could be at all, measured beside what uses it.
+"""The upper limit of each path, measured in the same turns as what uses it.
 
-    Constant      a Python source whose tasks hand out one prebuilt Arrow batch again and again: whatever a source in
-                  Python does, its rows cross into the JVM this fast and no faster. Values are those of `fill`, so that
-                  they compress alike
-    Swallow       a Python sink that takes Arrow batches and drops them: the same, the other way
-    fetched       batches of a topic, fetched and not looked at, by two processes
+    Constant      a Python source whose tasks return one prebuilt Arrow batch again and again: no Python source can
+                  pass rows to the JVM faster. Values are those of `fill`, so that they compress alike
+    Swallow       a Python sink that takes Arrow batches and drops them: the same in the other direction
+    fetched       batches of a topic, fetched and not decoded, by two processes
     decoded       the same, decoded into columns
     sent          prebuilt batches, produced by two processes
     parqueted     one prebuilt table, written to Parquet by two processes
 
-The functions run in processes of their own, which import this file; Spark's Python workers import it, too.
+The functions run in separate processes, which import this file; Spark's Python workers import it, too.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 PROCESSES = 2
-ROWS = 60_000  # in a prebuilt batch: about what our own source hands over at once
+ROWS = 60_000  # in a prebuilt batch: about as many as our own source returns at once
 DECODED_MAX = 8 << 20
 FILE_BYTES = 128 << 20
 
@@ -158,7 +157,7 @@ def decoded(work: Work) -> int:
 
 
 def sent(work: Work) -> int:
-    """To topic `work.topic`, what `fill` would write there."""
+    """Send to topic `work.topic` what `fill` would write there."""
     from bench.fill import prebuilt
 
     rows = 0
@@ -177,7 +176,7 @@ def sent(work: Work) -> int:
 
 
 def parqueted(work: Work) -> int:
-    """Files of 128 MB, as export has them, each gone when the next one begins."""
+    """Write files of 128 MB, as export does; each is deleted when the next one begins."""
     table, rows = pa.Table.from_batches([constant_batch(work.size)] * 8), 0
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "part.parquet"

@@ -1,8 +1,8 @@
-"""So many requests and no more, round a list of frames, over connections that stay open.
+"""A fixed number of requests, cycling through a list of frames, over connections that stay open.
 
 The pump (pump.py) runs for a time; this runs for a count, so that a turn is the same work on every broker and at every
 size. A request waits until a connection is free, and connections are used in turn: with as many lanes as connections
-each has one request in flight, with fewer the requests go round all of them.
+each has one request in flight, with fewer the requests rotate over all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Circuit:
         error: Callable[[bytes], int],
         lanes: int,
     ) -> None:
-        """`error` finds the error code in an answer, after its length and correlation id."""
+        """`error` finds the error code in a response, after its length and correlation id."""
         self._by_fd = {connection.socket.fileno(): connection for connection in connections}
         self._free = deque(connections)
         self._frames = frames
@@ -37,7 +37,7 @@ class Circuit:
         self._lanes = min(lanes, len(connections))
 
     def run(self, count: int) -> None:
-        """Send so many requests, and take their answers."""
+        """Send `count` requests and receive their responses."""
         poll = select.epoll()
         try:
             for fd in self._by_fd:

@@ -4,11 +4,11 @@
 
 replicated   records of 1 kB, RF 3, acks=-1, 6 partitions, one librdkafka producer: MB/s acknowledged, CPU-seconds of
              all brokers per GB, p50 and p99 from `produce` to the acknowledgement, start and memory of the brokers
-cores        the same with RF 1 on one, two and three Ottla brokers: what more processes bring on this machine
+cores        the same with RF 1 on one, two and three Ottla brokers: how much more processes help on this machine
 
-Both clusters stay up and take short turns (`turns.py`); each pair of neighbours gives one ratio. The producer runs in a
-process of its own. Apache Kafka is three KRaft nodes with the JVM options of its release; ZooKeeper's CPU and memory
-are counted on Ottla's side in a line of its own.
+Both clusters stay up and take short turns (`turns.py`); each pair of neighbouring turns gives one ratio. The producer
+runs in a process of its own. Apache Kafka is three KRaft nodes with the JVM options of its release; ZooKeeper's CPU and
+memory are counted on Ottla's side in a separate line.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def replicated(pairs: int, seconds: float, warm_up: float) -> None:
         sides: list[Any] = [stack.enter_context(OttlaSide()), stack.enter_context(KafkaSide())]
         topics = {side.name: made(side, "replicated", 3) for side in sides}
         for side in sides:
-            turn(side, topics[side.name], warm_up)  # does not count
+            turn(side, topics[side.name], warm_up)  # not measured
         samples: dict[str, list[dict[str, float]]] = {side.name: [] for side in sides}
         for side in order(sides, pairs):
             samples[side.name].append(turn(side, topics[side.name], seconds))

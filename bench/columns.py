@@ -1,10 +1,10 @@
 """Record batches ↔ Arrow columns, without a socket: python bench/columns.py [TEXT ...]
 
-Each line is one number: the best of nine rounds in million records a second of one core (the best, because noise only
-ever takes away), then the median and the spread of the rounds, and the bytes of records that makes. Records are 100 B
+Each line is one number: the best of nine rounds in million records per second of one core (the best, because noise only
+slows down), then the median and the spread of the rounds, and the same in bytes. Records are 100 B
 of values in batches of 64 kB, which is what a busy producer sends; a call decodes 4 MB of them, or encodes 50,000 rows.
-`python` is the twin that serves where the crate is not built. It is CPU time, so other work on the machine counts
-little; still, compare a change with itself on the same machine, in the same minute.
+`python` is the Python version that is used where the crate is not built. It is CPU time, so other load on the machine
+matters little; still, measure before and after a change on the same machine, in the same minute.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Measured(NamedTuple):
 
 
 def words(chance: random.Random) -> bytes:
-    """A value that compresses about as well as lines of a log do."""
+    """A value that compresses about as well as log lines."""
     text = b" ".join(chance.choice(WORDS) for _ in range(40))
     return text[:VALUE]
 
@@ -134,7 +134,7 @@ def encode(
 
 
 def measure(each: Measured) -> list[float]:
-    """Million records a second, one number for each round."""
+    """Million records per second, one number for each round."""
     each.call()
     count, taken = 1, timed(each.call, 1)
     while taken < ROUND_S:

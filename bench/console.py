@@ -1,9 +1,9 @@
-"""What size costs the console: 5,000 topics and 1,000 groups on one broker, every page in a browser.
+"""How the console scales: 5,000 topics and 1,000 groups on one broker, every page in a browser.
 
     .venv/bin/python bench/console.py [--topics 5000] [--groups 1000] [--seconds 30]
 
-Prints how long a look at the cluster takes, RSS and CPU of the console while one page is open, and for each page the
-time from the request to useful content, median of three. Needs Chromium.
+Prints how long a snapshot of the cluster takes, RSS and CPU of the console while one page is open, and for each page
+the time from the request to useful content, median of three. Needs Chromium.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What coordinators cost: idle members of groups, commits, transactions, a rebalance. Raw calls, old plain versions.
+"""What coordinators cost: idle group members, commits, transactions, a rebalance. Raw calls, old inflexible versions.
 
-A member is a connection of its own, as with real clients. One thread and a selector drive all members; transactions are
-driven by a thread each, because every step of one waits for the step before.
+A member is a connection of its own, as with real clients. One thread and a selector drive all members; transactions
+have a thread each, because every step waits for the step before.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ SESSION_MS = 30_000
 HEARTBEAT_S = 3.0  # how often clients send one by default
 LATER = frozenset(
     (14, 15, 16, 51)
-)  # the coordinator is loading, not there yet, elsewhere; or another change is under way
+)  # the coordinator is loading, not available, or moved; or another change is in progress
 UNKNOWN_MEMBER = 25
-AGAIN = frozenset((22, UNKNOWN_MEMBER, 27))  # another generation has begun: join it
+AGAIN = frozenset((22, UNKNOWN_MEMBER, 27))  # a new generation has begun: join again
 SETTLE_S = 60.0
 
 
@@ -79,7 +79,7 @@ def take(data: bytes, position: int) -> tuple[str, int]:
 
 
 def everybody(members: list[Member], ask: Callable[[Member], bytes], heard: Callable[[Member, bytes], int]) -> None:
-    """Send to every member's coordinator, take the answers as they come; ask again where it was too early."""
+    """Send to every member's coordinator, take the responses as they come; retry what came too early."""
     with selectors.DefaultSelector() as ready:
         for member in members:
             ready.register(member.connection.socket, selectors.EVENT_READ, member)
@@ -104,7 +104,7 @@ def first_error(_: Member, answer: bytes) -> int:
 
 
 def settle(members: list[Member]) -> None:
-    """Until everybody is in the same generation and has its part; who is told to join again does so at once."""
+    """Run until all members are in one generation and have an assignment; a member that must rejoin does so at once."""
     with selectors.DefaultSelector() as ready:
         for member in members:
             ready.register(member.connection.socket, selectors.EVENT_READ, member)
@@ -127,7 +127,7 @@ def settle(members: list[Member]) -> None:
                 else:
                     raise BenchError(f"{member.group}: error {error}")
             behind = [member for member, generation in done.items() if generation < max(done.values(), default=0)]
-            for member in behind:  # a heartbeat would have told it
+            for member in behind:  # a real client would learn it from a heartbeat
                 del done[member]
                 joining.add(member)
                 member.connection.socket.sendall(member.join())
@@ -136,7 +136,7 @@ def settle(members: list[Member]) -> None:
 
 
 def settle_groups(members: list[Member], size: int) -> None:
-    """The same for many groups, side by side: their first rebalance waits for members, as long for one as for all."""
+    """The same for many groups in parallel, because the initial rebalance delay then passes only once."""
     threads = [threading.Thread(target=settle, args=(members[at : at + size],)) for at in range(0, len(members), size)]
     for thread in threads:
         thread.start()
@@ -145,7 +145,7 @@ def settle_groups(members: list[Member], size: int) -> None:
 
 
 def coordinator(connection: Connection, key: str, kind: int) -> None:
-    """Wait until the coordinator of this key is there."""
+    """Wait until the coordinator of this key is available."""
     deadline = time.monotonic() + SETTLE_S
     body = string(key) + bytes([kind])
     while int(struct.unpack_from(">h", connection.call(frame(FIND, 1, body, flexible=False)), 4)[0]):
@@ -156,7 +156,7 @@ def coordinator(connection: Connection, key: str, kind: int) -> None:
 
 @dataclass
 class Members(Row):
-    """Members that do nothing but say that they are alive, at the usual interval; CPU is per heartbeat."""
+    """Members that only send heartbeats, at the usual interval; CPU is per heartbeat."""
 
     groups: int = field(kw_only=True)
     size: int = field(kw_only=True)
@@ -183,7 +183,7 @@ class Members(Row):
 
 @dataclass
 class Rebalance(Row):
-    """One more member comes to a group that is at rest: until everybody has its new part. Clients do not hesitate."""
+    """One more member joins a stable group: time until all members have their new assignment. Clients react at once."""
 
     size: int = field(kw_only=True)
 
@@ -205,7 +205,7 @@ class Rebalance(Row):
 
 @dataclass
 class Commits(TopicRow):
-    """Offsets committed one at a time by consumers that keep their own partitions: OffsetCommit v2, no generation."""
+    """Offsets committed one at a time by consumers that assign their own partitions: OffsetCommit v2, no generation."""
 
     connections: int = field(kw_only=True)
 
@@ -286,7 +286,7 @@ class Writer:
 
 
 def driven(broker: Broker, setting: Setting, count: int, work: Callable[[int], None]) -> Sample:
-    """Let `count` threads do their work over and over for the time of the setting."""
+    """Let `count` threads repeat their work for the setting's time."""
     times: list[list[float]] = [[] for _ in range(count)]
     failures: list[BaseException] = []
     begin, stop = threading.Event(), threading.Event()

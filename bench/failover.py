@@ -3,12 +3,12 @@
     python -m bench.failover [--partitions 2000] [--only kill,stop,size] [--kafka]
 
 kill    how long an idempotent producer (acks=all) waits when the leader is killed, for each session time-out
-stop    the same when the leader is stopped in good order
-size    partitions with three replicas each: creating them, starting all brokers again, creating one more topic with 100
-        partitions, the controller killed (until every partition that it led has another leader), memory
+stop    the same when the leader is shut down cleanly
+size    partitions with three replicas each: creating them, restarting all brokers, creating one more topic with 100
+        partitions, killing the controller (until every partition that it led has another leader), memory
 
-`--kafka` runs the same on Apache Kafka 3.9 with ZooKeeper. Nobody waits for the disk on either side. Leaders are read
-in ZooKeeper, so the client's own delay counts for the producers only.
+`--kafka` runs the same on Apache Kafka 3.9 with ZooKeeper. Neither side waits for fsync. Leaders are read
+from ZooKeeper, so the client's own delay counts for the producers only.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
 WAIT_S = 180.0
 NOBODY = -1
-# librdkafka by itself finds a new leader up to two seconds after there is one.
+# By default librdkafka finds a new leader up to two seconds after its election.
 CLIENTS: Mapping[str, Mapping[str, Any]] = {
     "as it is": {},
     "that looks for leaders every 0.2 s": {"topic.metadata.refresh.interval.ms": 200},
 }
-CHUNK = 200  # partitions that are looked at together
+CHUNK = 200  # partitions read together
 SESSIONS_MS = (6000, 18_000)
 NUMBERS = (1, 2, 3)
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -152,7 +152,7 @@ class Kafka:
 
 
 class Store:
-    """What ZooKeeper says of the partitions."""
+    """The state of the partitions in ZooKeeper."""
 
     def __init__(self, address: str) -> None:
         self.client = KazooClient(address)
@@ -168,14 +168,14 @@ class Store:
         return number
 
     def states(self, topic: str, indexes: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Of the partitions that have one."""
+        """The states of those partitions that have one."""
         asked = [(index, self.client.get_async(znodes.state_path(topic, index))) for index in indexes]
         for index, one in asked:
             with suppress(NoNodeError):
                 yield index, json.loads(one.get(timeout=WAIT_S)[0])
 
     def wait_led(self, topic: str, count: int, *, by_others_than: int = NOBODY, in_sync: int = 1) -> None:
-        """Return when every partition has a leader, another one than this, and as many replicas in sync."""
+        """Return when every partition has a leader other than `by_others_than`, and `in_sync` replicas in sync."""
         left = list(range(count))
 
         def look() -> bool:
@@ -190,7 +190,7 @@ class Store:
         until(look)
 
     def leaders(self, topic: str, count: int) -> Counter[int]:
-        """How many partitions each broker leads."""
+        """How many partitions each broker is the leader of."""
         return Counter(state["leader"] for _, state in self.states(topic, range(count)))
 
 
@@ -200,7 +200,7 @@ def at_once(work: Callable[[int], None]) -> None:
 
 
 def until(ready: Callable[[], bool]) -> float:
-    """Seconds until it is so."""
+    """Seconds until `ready()` is true."""
     started = time.monotonic()
     while not ready():
         if time.monotonic() - started > WAIT_S:
@@ -220,7 +220,7 @@ def create(side: Side, store: Store, topic: str, partitions: int) -> float:
 
 
 def elect(side: Side, store: Store, count: int) -> float:
-    """Seconds until each broker leads what it should, after all of them were stopped."""
+    """Seconds until each broker leads its preferred partitions, after all of them were stopped."""
     admin = AdminClient({"bootstrap.servers": side.bootstrap, **QUIET})
     partitions = [TopicPartition("many", index) for index in range(count)]
     started = time.monotonic()
@@ -230,7 +230,7 @@ def elect(side: Side, store: Store, count: int) -> float:
 
 
 def gaps(side: Side, end: Callable[[int], None], seconds: float) -> dict[str, float]:
-    """How long things take when a leader ends: in ZooKeeper, and for producers without an acknowledgement.
+    """Delays when a leader ends: in ZooKeeper, and for producers until the next acknowledgement.
 
     A producer sends one record after the other, acks=all; its longest wait counts.
     """
@@ -248,7 +248,7 @@ def gaps(side: Side, end: Callable[[int], None], seconds: float) -> dict[str, fl
 
 
 def watch(store: Store, topic: str, leader: int) -> dict[str, float]:
-    """When ZooKeeper knows that the leader has gone, and when it knows the next one."""
+    """When the leader's registration is gone from ZooKeeper, and when the next leader is in it."""
     waits = {"until its registration is gone": until(lambda: store.client.exists(znodes.broker_path(leader)) is None)}
     waits["from then until another leads"] = until(lambda: leader not in store.leaders(topic, 1))
     return waits
@@ -346,7 +346,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--partitions", type=int, default=2000)
     parser.add_argument("--only", default=",".join(MEASURES))
-    parser.add_argument("--kafka", action="store_true", help="Apache Kafka in the place of Ottla")
+    parser.add_argument("--kafka", action="store_true", help="measure Apache Kafka instead of Ottla")
     options = parser.parse_args()
     make: Callable[[int], Any] = Kafka if options.kafka else Ottla
     print("Apache Kafka 3.9" if options.kafka else "Ottla", flush=True)

@@ -1,4 +1,4 @@
-"""Topics of many records in a moment: one piece is encoded, and the same batches are sent until there are enough."""
+"""Fill topics with many records quickly: one piece is encoded, and its batches are sent again and again."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def prebuilt(size: int) -> tuple[list[bytes], int]:
 
 
 def fill(bootstrap: str, topic: str, records: int, size: int, partitions: int) -> int:
-    """At least so many records, the same number in each partition; how many."""
+    """Write at least `records` records, the same number to each partition; return how many."""
     batches, each = prebuilt(size)
-    if records < each * partitions:  # a smoke test: part of a piece
+    if records < each * partitions:  # a smoke test: only part of a piece
         batches, each = batches[: max(1, len(batches) * records // (each * partitions))], 0
         each = sum(int.from_bytes(batch[57:61], "big") for batch in batches)
     rounds = max(1, round(records / (each * partitions)))

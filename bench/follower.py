@@ -1,8 +1,8 @@
-"""What a follower pays for what it copies: python bench/follower.py
+"""What replication costs a follower: python bench/follower.py
 
-CPU seconds for a gigabyte of batches of three sizes, from an answer's bytes to the log: walking the batches, checking
-their checksums, one write, indexes, epochs. Receiving the answer is not in it. The best of some rounds; the folder is
-in memory if the system has such a place.
+CPU seconds per gigabyte for batches of three sizes, from a response's bytes to the log: walking the batches, checking
+their checksums, one write, indexes, epochs. Receiving the response is not included. The best of several rounds; the
+folder is in memory if the system has a memory file system.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RECORD_SIZE = 1000
 
 
 def answer(first: int, records: int) -> bytes:
-    """About a mebibyte of batches, from an offset on."""
+    """About a mebibyte of batches, starting at an offset."""
     made = [batch.Record(at, 0, None, b"x" * RECORD_SIZE, ()) for at in range(records)]
     one = bytearray(batch.build(made))
     parts = []

@@ -1,4 +1,4 @@
-"""What a broker costs before and beside the load: start, memory, and many topics. Every run has a broker of its own."""
+"""What a broker costs apart from its load: start, memory, and many topics. Every run has a broker of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Start(Row):
-    """From exec on an empty folder to the first acknowledged produce, to a topic that it creates."""
+    """From exec on an empty folder to the first acknowledged produce, which auto-creates its topic."""
 
     def run(self, broker: Broker, setting: Setting) -> Sample:
         with SIDES[broker.name]() as fresh:

@@ -1,10 +1,10 @@
-"""Cost as things grow: python bench/growth.py [--axes NAME ...] [--largest-gb N] [--sides S ...] [--pairs N]
+"""How cost scales: python bench/growth.py [--axes NAME ...] [--largest-gb N] [--sides S ...] [--pairs N]
 
 Partitions, connections, groups and the size of a log grow step by step on Ottla and on Apache Kafka, and at each size
-both do the same small work in short turns, A B B A. What counts is the CPU time of the broker's process, which neither
-the clients nor a busy machine are part of. For each axis the brokers are started anew, and warmed up at the smallest
-size. Quartiles go to bench/growth.json, a picture for each axis beside it, pictures and tables to bench/README.md.
-An axis that was not asked for keeps its last figures.
+both do the same small work in short turns, A B B A. The measure is the CPU time of the broker's process, so clients
+and other load on the machine do not count. For each axis the brokers are restarted, and warmed up at the smallest
+size. Quartiles go to bench/growth.json, a picture for each axis next to it, pictures and tables to bench/README.md.
+An axis that was not run keeps its last figures.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 HERE = ROOT / "bench"
 AXES = {module.AXIS.name: module.AXIS for module in (partitions, connections, groups, log_size)}
 NAMES = {"kafka": "Apache Kafka", "ottla": "Ottla"}
-FLAT = 1.5  # as much at the largest size as at the smallest, at most
-ROOM = 0.8  # of the free disk may be used
+FLAT = 1.5  # cost at the largest size over cost at the smallest, at most, to count as flat
+ROOM = 0.8  # share of the free disk that may be used
 
 Points = dict[str, dict[str, dict[int, list[float]]]]  # measure → side → size → one value for each turn
 
 
 def grown(axis: Axis, sides: Sequence[str], effort: Effort) -> Points:
-    """Let the brokers grow along one axis."""
+    """Measure the brokers at each size of one axis."""
     began = time.monotonic()
     points: Points = {measure: {side: {} for side in sides} for measure in axis.measures}
     with ExitStack() as stack:
@@ -77,14 +77,14 @@ def grown(axis: Axis, sides: Sequence[str], effort: Effort) -> Points:
 
 
 def companies(axis: Axis, size: int, loads: list[Load]) -> list[list[Load]]:
-    """Who is at this size at the same time: everybody, unless the disk has no room for that."""
+    """Which loads run at this size at the same time: all of them, unless the disk is too small."""
     if axis.room(size) * len(loads) < shutil.disk_usage(loads[0].broker.folder).free * ROOM:
         return [loads]
     return [[load] for load in loads]
 
 
 def measure(points: Points, size: int, loads: Sequence[Load], effort: Effort) -> None:
-    """In turns, the first of which does not count."""
+    """Measure in turns; the first does not count."""
     for load in loads:
         load.sample(effort.requests)
     for load in turns.order(loads, effort.pairs):
@@ -93,7 +93,7 @@ def measure(points: Points, size: int, loads: Sequence[Load], effort: Effort) ->
 
 
 def rest(points: Points, size: int, loads: Iterable[Load], effort: Effort) -> None:
-    """What a broker uses when nobody wants anything of it; it disturbs no other. At first it has to settle."""
+    """What an idle broker uses. This does not disturb the others. It settles first."""
     time.sleep(effort.rest_s)
     for _ in range(effort.rests):
         before, start = {load: load.broker.cpu_s() for load in loads}, time.monotonic()
@@ -168,7 +168,7 @@ def cell(values: list[float] | None) -> str:
 
 
 def section(report: dict[str, Any]) -> str:
-    """What stands in README.md."""
+    """The section in README.md."""
     parts = []
     for name, result in report.items():
         axis, found = AXES[name], result["measures"]
@@ -188,7 +188,7 @@ def conditions(effort: Effort, seconds: float) -> str:
 
 
 def limited(axis: Axis, largest_gb: float) -> Axis:
-    """Without the logs that are larger, and with one that is as large."""
+    """The axis without larger logs, and with one of exactly that size."""
     if axis is not log_size.AXIS:
         return axis
     largest = round(largest_gb * 1000)
@@ -208,7 +208,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 def main(words: Sequence[str] | None = None) -> int:
     options = arguments(words)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))  # so that brokers and their folders go too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))  # stops brokers and removes their folders
     effort = Effort(requests=options.requests, pairs=options.pairs)
     file = options.to / "growth.json"
     report: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
@@ -221,7 +221,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def write(folder: Path, report: dict[str, Any]) -> None:
-    """Everything that a reader sees; after each axis, so that a run that breaks off has not been in vain."""
+    """Write the report, pictures and tables; after each axis, so that an aborted run keeps its results."""
     (folder / "growth.json").write_text(json.dumps(report, indent=1) + "\n")
     for name, result in report.items():
         (folder / f"growth-{name}.svg").write_text(picture(AXES[name], result["measures"]))

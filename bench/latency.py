@@ -1,4 +1,4 @@
-"""End to end: from just before `send` in a Java producer to the moment a Java consumer has the record in hand."""
+"""End to end: from just before `send` in a Java producer to the moment a Java consumer has the record."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What counting costs: this tree against one that does not count, in alternating turns. CPU time, not wall time.
+"""What metrics cost: this tree against one without metrics, in alternating turns. CPU time, not wall time.
 
     git archive COMMIT src | tar x -C FOLDER; cp src/ottla/_native* FOLDER/src/ottla/
     python bench/metrics.py FOLDER [PAIRS] [ROW ...]
 
-Any two trees can be compared so, in all rows or in those whose names have one of the texts. A scrape every second is
-part of this tree's share.
+Any two trees can be compared this way, in all rows or in those whose names contain one of the texts. This tree is also
+scraped every second.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Tree(Ottla):
 
 
 def produced(broker: Tree, size: int, connections: int, *, at_once: int = 1, window: int = 1) -> float:
-    """Microseconds of the broker's CPU for each request, which has a batch for each of so many partitions."""
+    """Microseconds of broker CPU per request; a request has a batch for each of `at_once` partitions."""
     one = batch(100, size)
     frames = [
         produce_frame(TOPIC, {1 + (at + more) % (PARTITIONS - 1): one.data for more in range(at_once)}, 1)

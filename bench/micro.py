@@ -1,8 +1,8 @@
 """Single functions of the hot paths, without a socket: python bench/micro.py [TEXT ...]
 
-Each line is one number: the best of nine rounds in microseconds a call (the best, because noise only ever adds), then
-the median and the spread of the rounds. It is CPU time, so other work on the machine counts little; still, compare a
-change with itself on the same machine, in the same minute.
+Each line is one number: the best of nine rounds in microseconds per call (the best, because noise only slows down),
+then the median and the spread of the rounds. It is CPU time, so other load on the machine matters little; still,
+measure before and after a change on the same machine, in the same minute.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TOPIC, WIDE = "micro", "wide"
 FRAME_HEADER = 4 + 10 + 5 + 1  # length, request header v2 with the client id of bench.wire
 ONE, SMALL, LARGE = 1, 16 * 1024, 128 * 1024
 LZ4_WIDE = bytes.fromhex("04224d18607073")  # the header of franz-go's frames, whose blocks may have 4 MiB
-FILLED = 10_000  # batches in the log, far more than a segment keeps the positions of
+FILLED = 10_000  # batches in the log, far more than a segment caches the positions of
 
 
 class Measured(NamedTuple):
@@ -60,7 +60,7 @@ class Measured(NamedTuple):
 
 
 def measure(call: Callable[[], object]) -> list[float]:
-    """Microseconds a call, one number for each round."""
+    """Microseconds per call, one number for each round."""
     call()
     count, taken = 1, 0.0
     while taken < ROUND_S:
@@ -77,14 +77,14 @@ def timed(call: Callable[[], object], count: int) -> float:
 
 
 class Sent:
-    """Answers that leave at once, and are counted as such."""
+    """Counts each response as sent at once."""
 
     def append(self, times: Times) -> None:
         times[0].add(times, time.monotonic())
 
 
 class Client:
-    """What dispatch wants of a connection."""
+    """The parts of a connection that dispatch uses."""
 
     client_id = "bench"
     client_id_raw = b"bench"
@@ -99,7 +99,7 @@ class Client:
 
 
 def messages() -> list[Measured]:
-    """The wire: what a request costs to read and an answer to write."""
+    """The wire: what it costs to read a request and to write a response."""
     asked = memoryview(produce_frame(TOPIC, {0: batch(100, SMALL).data}, 1))
     fetched = memoryview(fetch_frame(TOPIC, 0, 0, 1 << 20))
     read_produce = codec.decoder(produce_messages.ProduceRequest, 11)
@@ -149,9 +149,9 @@ def packed(plain: bytes, codec: int, records: bytes) -> bytes:
 
 
 def parts(broker: Broker) -> list[Measured]:
-    """The log alone, then whole requests through dispatch, as the connection would hand them in.
+    """The log alone, then whole requests through dispatch, as the connection passes them.
 
-    The broker shows these parts to nobody else; a benchmark of its insides must reach in.
+    These parts are private to the broker; a benchmark of internals has to reach in.
     """
     log, dispatch, client = broker._store.logs[TOPIC, 0], broker._dispatch, Client()
     assert dispatch is not None
@@ -185,7 +185,7 @@ def parts(broker: Broker) -> list[Measured]:
 
 
 def behind_rules(dispatch: Dispatch) -> Dispatch:
-    """The same broker with an authorizer, and a rule that lets everybody write."""
+    """The same broker with an authorizer, and an ACL that lets everybody write."""
     gates.load()
     authorizer = Authorizer()
     rule = Entry(str(ANONYMOUS), "*", Operation.WRITE, Permission.ALLOW)
@@ -194,7 +194,7 @@ def behind_rules(dispatch: Dispatch) -> Dispatch:
 
 
 def beside_quotas(dispatch: Dispatch) -> Dispatch:
-    """The same broker with a quota for somebody else."""
+    """The same broker with a quota for another client."""
     window = Window(11, 1000)
     quotas = Quotas(window, window)
     quotas.limits.change({}, {"clients/other": {"producer_byte_rate": "1000"}})

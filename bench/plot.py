@@ -61,7 +61,7 @@ class Scale(NamedTuple):
 
 
 def draw(title: str, label: str, panels: Sequence[Panel], names: Mapping[str, str]) -> str:
-    """The whole picture; `label` is what the x axes count, `names` what the lines are called."""
+    """The whole picture; `label` is the title of the x axes, `names` are the names of the lines."""
     columns = min(COLUMNS if len(panels) != 4 else 2, len(panels))
     width, height = columns * WIDTH, HEAD + math.ceil(len(panels) / columns) * HEIGHT
     parts = [
@@ -113,7 +113,7 @@ def mark(style: str, x: float, y: float) -> str:
 
 
 def limits(values: Sequence[float]) -> tuple[float, float]:
-    """The range of a y axis: all values and some air, and at least a factor of ten, with the values in its middle."""
+    """The range of a y axis: all values and a margin, and at least a factor of ten, with the values in its middle."""
     positive = [value for value in values if value > 0] or [1.0]
     low, high = min(positive) / 1.2, max(positive) * 1.2
     missing = math.sqrt(max(1.0, SPAN / (high / low)))

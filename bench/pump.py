@@ -1,7 +1,7 @@
 """The raw load: prebuilt frames over plain sockets, so that the broker and not the client is the limit.
 
-One thread, one epoll. Each connection keeps `window` requests in flight: answers are counted, and as many frames go out
-again in one send. A produce answer has a fixed size, so counting is a division and checking the error codes a slice;
+One thread, one epoll. Each connection keeps `window` requests in flight: it counts the responses and sends as many new
+frames in one send. A produce response has a fixed size, so counting is a division and checking the error codes a slice;
 fetched bytes are dropped inside the kernel (MSG_TRUNC). A request costs this side a few microseconds.
 """
 
@@ -29,14 +29,14 @@ SILENCE_S = 20.0
 
 
 class Stretch(NamedTuple):
-    """How long: the warm-up does not count."""
+    """How long to run: the warm-up does not count."""
 
     warm_s: float
     seconds: float
 
 
 class Clock:
-    """The measured stretch: begins after the warm-up, knows the broker's CPU time over it."""
+    """The measured time: begins after the warm-up, and measures the broker's CPU time."""
 
     def __init__(self, broker: Broker, stretch: Stretch) -> None:
         self._broker = broker
@@ -112,7 +112,7 @@ class Sender:
         self.socket.sendall(self._frames[: count * self._frame_size])
 
     def turn(self, latencies: list[float]) -> int:
-        """Take the answers that have arrived and send as many requests again."""
+        """Take the responses that have arrived and send as many new requests."""
         count = self._receive(latencies)
         if count:
             self.send(count)
@@ -128,7 +128,7 @@ class Sender:
         count = len(data) // size
         whole = count * size
         self._rest = data[whole:]
-        # A failure may be of another size: the length of the last answer tells whether all of them were as expected.
+        # An error response may have another size: the length of the last response shows whether all were as expected.
         odd = count and int.from_bytes(data[whole - size : whole - size + 4]) != size - 4
         if odd or any(data[error_at:whole:size]) or any(data[error_at + 1 : whole : size]):
             raise BenchError(f"a produce was answered with an error: {data[:size].hex()}")
@@ -137,7 +137,7 @@ class Sender:
         return count
 
     def close(self) -> None:
-        """Wait for what is in flight, so that the broker sees an orderly end."""
+        """Wait for requests in flight, so that the connection closes cleanly."""
         try:
             while self._sent:
                 self._receive([])
@@ -186,7 +186,7 @@ def cycle(frames: Sequence[bytes], start: int) -> Iterator[bytes]:
 
 
 class Reader:
-    """One connection that asks, and drops what comes."""
+    """One connection that fetches and drops the bytes."""
 
     def __init__(self, port: int, frames: Iterator[bytes]) -> None:
         self.socket = Connection(port, SILENCE_S).socket
@@ -200,7 +200,7 @@ class Reader:
         self.socket.sendall(next(self._frames))
 
     def turn(self, latencies: list[float]) -> int:
-        """The bytes of the answer when this turn completed one, otherwise 0."""
+        """The bytes of the response when this turn completed one, otherwise 0."""
         if not self._left:
             head = self.socket.recv(4, socket.MSG_WAITALL)
             if len(head) < 4:

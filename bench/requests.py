@@ -1,6 +1,6 @@
-"""One record a request: fifty connections, each waiting for its answer before the next request.
+"""One record per request: fifty connections, each waiting for its response before the next request.
 
-What a fleet of small producers with no linger looks like; nothing is amortised, so this is the cost of a request.
+This is the load of many small producers without linger; nothing is amortised, so this is the cost of a request.
 """
 
 from __future__ import annotations

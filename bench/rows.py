@@ -1,7 +1,7 @@
-"""What a row is: a load that runs on one broker for a moment and gives numbers, and the goals those numbers have.
+"""A row is a load that runs on one broker for a short time and gives numbers, with goals for those numbers.
 
-Measures are named with their unit: mb_s (10^6 bytes of record values a second), cpu_s_gb (broker CPU seconds for 10^9
-such bytes), req_s, us_req (broker CPU microseconds a request), p50_ms, p99_ms, p999_ms, seconds, idle_mb, loaded_mb;
+Measures are named with their unit: mb_s (10^6 bytes of record values per second), cpu_s_gb (broker CPU seconds for 10^9
+such bytes), req_s, us_req (broker CPU microseconds per request), p50_ms, p99_ms, p999_ms, seconds, idle_mb, loaded_mb;
 each_us (CPU for one request, or for one record of the Java client) is kept for profiles and not shown.
 """
 
@@ -49,7 +49,7 @@ def batched(codec: str, speed: float = 1.0) -> tuple[Goal, ...]:
 
 @dataclass
 class Setting:
-    """How long and with what a row runs; a smoke test makes all of it small."""
+    """How long and with what a row runs; small values for a smoke test."""
 
     client: Client | None
     seconds: float = 1.5
@@ -78,12 +78,12 @@ class Row:
         raise NotImplementedError
 
     def clean(self, broker: Broker, setting: Setting) -> None:
-        """Drop what `prepare` made."""
+        """Delete what `prepare` created."""
 
 
 @dataclass
 class TopicRow(Row):
-    """A row with a topic of its own, dropped after it so that the disk does not fill."""
+    """A row with a topic of its own, deleted afterwards so that the disk does not fill."""
 
     partitions: int = field(default=1, kw_only=True)
 
@@ -102,13 +102,13 @@ class TopicRow(Row):
 
 
 def per_gb(answer: Sample) -> Sample:
-    """The measures of a stretch in which `bytes` moved in `seconds` at `cpu_s` of the broker."""
+    """The measures of a run in which `bytes` moved in `seconds` at `cpu_s` of broker CPU."""
     measures = {"mb_s": answer["bytes"] / answer["seconds"] / 1e6, "cpu_s_gb": answer["cpu_s"] / answer["bytes"] * 1e9}
     measures["each_us"] = answer["cpu_s"] / answer["count"] * 1e6
     return measures | {key: value for key, value in answer.items() if key.endswith("_ms") and value >= 0}
 
 
 def per_request(answer: Sample) -> Sample:
-    """The measures of a stretch in which `count` requests were answered in `seconds` at `cpu_s` of the broker."""
+    """The measures of a run in which `count` requests were answered in `seconds` at `cpu_s` of broker CPU."""
     measures = {"req_s": answer["count"] / answer["seconds"], "us_req": answer["cpu_s"] / answer["count"] * 1e6}
     return measures | {key: value for key, value in answer.items() if key.endswith("_ms") and value >= 0}

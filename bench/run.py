@@ -1,7 +1,7 @@
-"""Ottla beside Apache Kafka. `make bench`, or: python bench/run.py [--rows TEXT ...] [--repeat N] [--quick] [--sides S]
+"""Ottla against Apache Kafka. `make bench`, or python bench/run.py [--rows TEXT ...] [--repeat N] [--quick] [--sides S]
 
-Both brokers run during the whole of it, on the same cores, and take short turns in each row (bench/turns.py), so that a
-slow minute of the machine hits both. The numbers go to bench/results/, the table to bench/README.md
+Both brokers run all the time, on the same cores, and take short turns in each row (bench/turns.py), so that a
+slow minute of the machine affects both. The numbers go to bench/results/, the table to bench/README.md
 (only when every row was run) and to the screen.
 """
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
-sys.path.append(str(ROOT / "tests"))  # whose clients some rows use
+sys.path.append(str(ROOT / "tests"))  # some rows use the tests' clients
 
 from bench import captured, consume, coordinators, footprint, latency, produce, replay, requests, table, tls, turns  # noqa: E402
 from bench.brokers import SIDES, Broker  # noqa: E402
@@ -55,7 +55,7 @@ def every_row() -> list[Row]:
         captured,
         produce,
         tls,
-    )  # those that leave little behind come first
+    )  # rows that leave little data come first
     return [row for family in families for row in family.rows()]
 
 
@@ -64,7 +64,7 @@ def chosen(rows: Sequence[Row], words: Sequence[str]) -> list[Row]:
 
 
 def warm_up(brokers: Sequence[Broker], setting: Setting, seconds: float, wanted: Sequence[Row]) -> None:
-    """Let both compilers of both JVMs see every path before anything counts, and every codec that will be wanted."""
+    """Warm up both JIT compilers of both JVMs on every path, and on every codec that will be used."""
     long = Setting(setting.client, seconds=seconds, fill_mb=64)
     short = Setting(setting.client, seconds=setting.seconds, fill_mb=64)
     codecs = {row.codec: row for row in wanted if isinstance(row, captured.CapturedRow)}
@@ -87,7 +87,7 @@ def warm_up(brokers: Sequence[Broker], setting: Setting, seconds: float, wanted:
 
 
 def measure(row: Row, brokers: Sequence[Broker], setting: Setting, repeat: int) -> dict[str, table.Numbers]:
-    """The row on each broker in turns, the first of which does not count; a broker on which it fails drops out."""
+    """Run the row on the brokers in turns; the first does not count. A broker on which it fails drops out."""
     numbers: dict[str, table.Numbers] = {}
     able = []
     try:
@@ -132,14 +132,14 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="some rows, three pairs, half a second each: to try it out"
     )
-    parser.add_argument("--table", nargs="+", type=Path, metavar="FILE", help="no run: the table of these reports")
+    parser.add_argument("--table", nargs="+", type=Path, metavar="FILE", help="only print the table of these reports")
     parser.add_argument("--list", action="store_true", help="print the names of the rows and stop")
     return parser.parse_args(words)
 
 
 def main(words: Sequence[str] | None = None) -> int:
     options = arguments(words)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))  # so that brokers and their folders go too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))  # stops brokers and removes their folders
     rows = every_row()
     wanted = chosen(rows, options.rows or (QUICK if options.quick else ()))
     if options.list:

@@ -1,11 +1,11 @@
-"""What size costs a broker of ours: `python bench/sizes.py [--partitions N] [--batches MB]`. A minute or two.
+"""How Ottla scales: `python bench/sizes.py [--partitions N] [--batches MB]`. Takes a minute or two.
 
-    create one more     broker CPU for one topic of one partition, when so many topics exist
-    clean start         CPU and time from exec to the first answer, after a stop in good order
-    start after kill    the same over one log of small batches that has to be read whole
+    create one more     broker CPU for one topic of one partition, when many topics exist
+    clean start         CPU and time from exec to the first response, after a clean shutdown
+    start after kill    the same over one log of small batches that has to be read completely
     open files          of the process for each partition: created, and after a record was written to each
 
-CPU is what counts here: it is the broker's own (user and system, all threads), which a busy machine changes little.
+Compare the CPU numbers: they are the broker's own (user and system, all threads), and other load changes them little.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 TOPICS_PER_REQUEST = 250
 ONE_BY_ONE = 20
-BATCH_VALUE = 100  # with headers about 170 bytes a batch
+BATCH_VALUE = 100  # with headers about 170 bytes per batch
 
 
 def main(arguments: list[str]) -> None:
@@ -59,7 +59,7 @@ def many_topics(partitions: int) -> Iterator[tuple[str, str]]:
                 for number in range(ONE_BY_ONE):
                     connection.delete_topic(f"one.more-{size}-{number}")
             yield f"create one more topic, {size:,} existing", f"{cost_ms:.2f} ms CPU"
-        time.sleep(3)  # the files of what was deleted go after a second, in the background
+        time.sleep(3)  # the files of deleted topics are removed after a second, in the background
         yield f"open files per partition, {made:,} created", f"{(open_files(broker) - files) / made:.2f}"
         with broker.connect() as connection:
             record = batch(BATCH_VALUE, 1).data
@@ -101,7 +101,7 @@ def produced(connection: Connection, topic: str, record: bytes) -> int:
 
 
 def fill(path: Path, megabytes: int) -> int:
-    """Write a log of one batch over and over; its checksum leaves out the offset, the only thing that differs."""
+    """Write a log that repeats one batch; only the offset differs, which the checksum does not cover."""
     rest = memoryview(batch(BATCH_VALUE, 1).data)[8:]
     count = megabytes * 10**6 // (len(rest) + 8)
     with path.open("wb") as file:

@@ -1,7 +1,7 @@
 """What many small micro-batches leave behind: python bench/small_batches.py [--batches 1000]
 
-One JVM writes the same stream by our sink and by Spark's own connector, each to a topic of a broker of its own. Counted
-are producer ids in the topic, which brokers remember for a day, and what is open at the end: connections to the broker,
+One JVM writes the same stream with our sink and with Spark's own connector, each to a broker of its own. It counts
+producer ids in the topic, which brokers remember for a day, and what is open at the end: connections to the broker,
 and descriptors of the JVM and of Spark's Python workers together.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PARTITIONS: Final = 4
-ROWS: Final = 20  # of a micro-batch
+ROWS: Final = 20  # per micro-batch
 TASKS: Final = 4
 TOPIC: Final = "small"
 SINKS: Final = ("ottla", "kafka")  # formats: ours, and the connector's
@@ -83,7 +83,7 @@ def stored(broker: Ottla) -> tuple[int, int]:
 
 
 def connections(port: int) -> int:
-    """Established ones from this machine to that port."""
+    """Established connections from this machine to that port."""
     found = 0
     for name in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
@@ -93,7 +93,7 @@ def connections(port: int) -> int:
 
 
 def descriptors() -> int:
-    """Of the JVM and everything below it."""
+    """Open descriptors of the JVM and its child processes."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -105,7 +105,7 @@ def descriptors() -> int:
         process = left.pop()
         left += children.get(process, [])
         try:
-            if b"serve" not in Path(f"/proc/{process}/cmdline").read_bytes():  # the broker is not what is measured
+            if b"serve" not in Path(f"/proc/{process}/cmdline").read_bytes():  # the broker is not measured
                 total += len(os.listdir(f"/proc/{process}/fd"))
         except OSError:
             continue

@@ -1,9 +1,9 @@
-"""Spark on a topic: our source and sink beside Spark's own connector. python bench/spark.py [--rows TEXT ...] [--quick]
+"""Our Spark source and sink against Spark's own connector: python bench/spark.py [--rows TEXT ...] [--quick]
 
-`make bench` runs it after the brokers' rows. One JVM on two cores with both, two brokers of ours, one run: every side
-of a row once on a smaller topic, so that the JVM is warm, then each in turn, A B C A B C, as often as repeated. The
-connector at its best has the settings that `--tune` found. CPU is that of everything, from /proc: the JVM, Spark's
-Python workers, this process and the brokers. The ceiling is what the path of our side allows at all (ceilings.py),
+`make bench` runs it after the brokers' rows. One JVM on two cores has both; there are two Ottla brokers. Every side
+of a row runs once on a smaller topic, so that the JVM is warm, then each in turn, A B C A B C, `--repeat` times. "The
+connector at its best" has the settings that `--tune` found. CPU is that of all processes, from /proc: the JVM, Spark's
+Python workers, this process and the brokers. The ceiling is the upper limit of our side's path (ceilings.py),
 measured in the same turns. Numbers go to bench/results/, the table to the screen and, when every row was run in full,
 to README.md.
 """
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 RESULTS = ROOT / "bench" / "results"
 README = ROOT / "bench" / "README.md"
-WARM = 5  # the topic of the first run is so many times smaller
+WARM = 5  # how many times smaller the topic of the warm-up run is
 QUICK = 0.02
 MEMORY = "3g"
 LOOK_S = 0.25
 DECODER = "decoder, one core"
 DECODER_GOAL = 20.0
-ADVISED = {"spark.sql.execution.arrow.maxBytesPerBatch": "1048576"}  # by docs/spark.md; the connector does not use it
+ADVISED = {"spark.sql.execution.arrow.maxBytesPerBatch": "1048576"}  # advice of docs/spark.md; the connector ignores it
 Numbers = dict[str, list[float]]
 Results = dict[str, dict[str, Numbers]]
 FETCH, RECEIVE = "kafka.max.partition.fetch.bytes", "kafka.receive.buffer.bytes"
@@ -78,10 +78,10 @@ TUNING: dict[str, list[dict[str, str]]] = {
 
 
 class Meter:
-    """User and system time of this process and of all that it started, also of what has ended since.
+    """User and system time of this process and of all its descendants, also of those that have ended.
 
-    A thread looks every moment and keeps the last number of each process, because those that Spark's worker daemon
-    loses are counted nowhere else.
+    A thread polls and keeps the last value of each process, because workers that Spark's daemon does not wait for
+    are counted nowhere else.
     """
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ def timed(world: World, side: spark_rows.Side, load: Load) -> dict[str, float]:
 
 
 def measure(world: World, row: SparkRow, repeat: int, large: Load, small: Load) -> dict[str, Numbers]:
-    """Every side of a row in turn; one that fails says why and drops out."""
+    """Run every side of a row in turn; one that fails prints its error and drops out."""
     numbers: dict[str, Numbers] = {}
     able = dict(row.sides)
     for turn in range(repeat + 1):
@@ -201,7 +201,7 @@ def speed(numbers: dict[str, Numbers], side: str) -> float | None:
 
 
 def paired(numbers: dict[str, Numbers], one: str, other: str) -> list[float]:
-    """How many times as fast one side was as the other, turn by turn: both met the same machine."""
+    """How many times as fast one side was as the other, turn by turn, under the same load of the machine."""
     if one not in numbers or other not in numbers:
         return []
     both = zip(numbers[one]["rows_s"], numbers[other]["rows_s"], strict=False)
@@ -280,7 +280,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", nargs="*", default=[], help="only rows whose name contains one of these")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--factor", type=float, default=1.0, help="topics so many times as large")
+    parser.add_argument("--factor", type=float, default=1.0, help="make topics this many times as large")
     parser.add_argument("--quick", action="store_true", help=f"the same as --repeat 1 --factor {QUICK}")
     parser.add_argument("--tune", action="store_true", help="find the connector's best settings")
     parser.add_argument("--list", action="store_true", help="print the names of the rows and stop")

@@ -1,8 +1,8 @@
 """The rows of the Spark benchmark: what our side, Spark's own connector and the ceiling of the path each do in one run.
 
 A side is a function of a World and a load (which topic, how many records of which size). It returns when the work is
-done, and what it returns counts the rows that were handled and cleans up, outside the measured time; a run that did not
-handle as many rows as there are has no number.
+done. It returns a function that counts the handled rows and cleans up, outside the measured time; a run that did not
+handle all rows has no number.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = 4
 OURS, DEFAULT, BEST, CEILING = "ours", "connector", "connector at its best", "ceiling"
-# Of each: what `python bench/spark.py --tune` found fastest on two cores.
+# For each, the settings that `python bench/spark.py --tune` found fastest on two cores.
 BEST_READ = {
     "kafka.max.poll.records": "20000",
     "kafka.max.partition.fetch.bytes": "8388608",
@@ -44,7 +44,7 @@ BEST_WRITE = {
     "kafka.buffer.memory": "134217728",
     "kafka.send.buffer.bytes": "1048576",
 }
-# Every column is read, and every byte of every value. Numbers only: the largest of strings would make Spark sort.
+# Reads every column, and every byte of every value. Numbers only: the maximum of strings would make Spark sort.
 TOUCH = (
     "count(1)", "sum(length(key))", "bit_xor(xxhash64(value))", "sum(length(topic))", "max(partition)", "max(offset)",
     "max(timestamp)", "max(timestampType)",
@@ -83,7 +83,7 @@ class World:
         return topic
 
     def drop(self, broker: Broker, topic: str) -> int:
-        """Delete a topic that was written to; how many records it had."""
+        """Delete a topic that was written to; return how many records it had."""
         with Cluster(broker.bootstrap) as cluster:
             ends = offsets.latest(cluster, [TopicPartition(topic, index) for index in range(PARTITIONS)])
         with broker.connect() as connection:
@@ -100,7 +100,7 @@ Side = Callable[[World, Load], Count]
 
 
 class Goal(NamedTuple):
-    """Ours is to be so many times as fast as that side."""
+    """Our side must be this many times as fast as that side."""
 
     side: str
     times: float
@@ -152,7 +152,7 @@ def streaming(form: str, options: dict[str, str] | None = None) -> Side:
 
 
 def exported(form: str, options: dict[str, str] | None = None) -> Side:
-    """Topic to Parquet as a batch job, which is the quicker way for the connector."""
+    """Topic to Parquet as a batch job, which is faster for the connector."""
     return lambda world, load: parquet(world, world.table(form, load.topic, options or {}))
 
 
@@ -163,14 +163,14 @@ def parquet(world: World, frame: DataFrame) -> Count:
 
 
 def counted(world: World, folder: Path, table: str) -> int:
-    """The rows of a table, from the footers of its files; then it is gone."""
+    """Count the rows of a table from the footers of its files, and delete it."""
     rows = world.spark.read.parquet(str(folder / table)).count()
     shutil.rmtree(folder)
     return rows
 
 
 def pipeline(world: World, which: Pipeline, folder: Path, options: dict[str, str]) -> None:
-    """As `ottla pipeline run --once` does it, in a session that is there."""
+    """Run a pipeline as `ottla pipeline run --once` does, in an existing session."""
     bootstrap = world.broker.bootstrap
     run = Run(pipeline=which, bootstrap=bootstrap, folder=folder, options=options, once=True, session=world.spark)
     which.run(run)
@@ -247,7 +247,7 @@ def sent(world: World, load: Load) -> Count:
 
 
 def rows(factor: float = 1.0) -> list[SparkRow]:
-    """All of them; `factor` makes the topics smaller."""
+    """All rows; `factor` scales the topics."""
     found = []
     for count, size, label in ((10_000_000, 100, "100 B"), (1_000_000, 1000, "1 kB")):
         records = max(1000, int(count * factor))

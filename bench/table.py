@@ -1,4 +1,4 @@
-"""Samples to numbers to the table of README.md: medians with their spread, goals, paired ratios, worst rows first."""
+"""Makes the table of README.md from samples: medians with their spread, goals, paired ratios, worst rows first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bench.rows import Goal, Row, Sample
     from bench.turns import Spread
 
-Numbers = dict[str, list[float]]  # measure → one value for each turn, those with the same index being neighbours
+Numbers = dict[str, list[float]]  # measure → one value for each turn; the same index means neighbouring turns
 Results = dict[str, dict[str, Numbers]]  # row → side → numbers
 
 SPEED = {"mb_s": "MB/s", "req_s": "req/s", "seconds": "s", "idle_mb": "MB idle", "loaded_mb": "MB loaded"}
@@ -36,7 +36,7 @@ def median(numbers: Numbers | None, measure: str) -> float | None:
 
 
 def spread(values: Sequence[float]) -> float:
-    """Half the range as a share of the median."""
+    """Half the range, relative to the median."""
     middle = statistics.median(values)
     return (max(values) - min(values)) / 2 / middle if middle else 0.0
 
@@ -61,7 +61,7 @@ def tail(numbers: Numbers | None, deep: bool) -> str:
 
 
 def margins(goals: Iterable[Goal], sides: dict[str, Numbers]) -> list[tuple[Goal, Spread]]:
-    """Each goal that has its numbers, with how far inside it we are."""
+    """Each goal that has numbers, with its margin."""
     found = []
     for goal in goals:
         ottla, kafka = (sides.get(side, {}).get(goal.measure, []) for side in ("ottla", "kafka"))
@@ -103,7 +103,7 @@ def outcome(row: Row, sides: dict[str, Numbers]) -> str:
 
 
 def worst(row: Row, sides: dict[str, Numbers]) -> float:
-    """The margin of the goal we are furthest from; a row that gave no number is worse than any."""
+    """The margin of the goal we are furthest from; a row without numbers is worse than any."""
     return min((margin.median for _, margin in margins(row.goals, sides)), default=0.0)
 
 
@@ -119,7 +119,7 @@ def verdict(rows: Sequence[Row], results: Results) -> str:
 
 
 def insert(page: Path, name: str, text: str) -> None:
-    """Replace what stands in a page between the marks of this name."""
+    """Replace the text between the markers of this name in a page."""
     begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
     head, _, rest = page.read_text().partition(begin)
     _, _, foot = rest.partition(end)

@@ -1,7 +1,7 @@
 """Produce and consume over TLS with Apache Kafka's Java client: what encryption costs each broker.
 
-Brokers of their own with an SSL listener beside the plain one, and a certificate made on the spot (P-256, as PEM for
-both); TLS 1.3 and the suite that the client and the broker agree on. Kafka's is warmed up before anything counts. Bytes
+Separate brokers with an SSL listener beside the plain one, and a generated certificate (P-256, as PEM for
+both); TLS 1.3 and the suite that the client and the broker negotiate. Kafka is warmed up before anything counts. Bytes
 are those of record values, as in the plain rows.
 """
 

@@ -1,7 +1,7 @@
-"""Two sides take short turns, A B B A, and what counts is the ratio within each pair of neighbouring turns.
+"""Two sides take short turns, A B B A, and the result is the ratio within each pair of neighbouring turns.
 
-The speed of a machine that others use moves by a factor of three within minutes, so separate runs compare nothing.
-Neighbouring turns meet the same machine, and since the order changes from pair to pair, a drift favours neither side.
+The speed of a shared machine varies by a factor of three within minutes, so separate runs cannot be compared.
+Neighbouring turns see the same speed, and since the order changes from pair to pair, a drift favours neither side.
 The result is the median of the paired ratios with its quartiles; a goal that lies between the quartiles is undecided.
 """
 
@@ -35,7 +35,7 @@ def order(sides: Sequence[Side], rounds: int) -> Iterator[Side]:
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """Pair by pair; a turn too short for a number gives none."""
+    """The ratio of each pair; a turn too short to measure gives none."""
     return [one / other for one, other in zip(ours, theirs, strict=False) if other]
 
 
@@ -45,5 +45,5 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def verdict(margins: Spread) -> str:
-    """Of margins: 1 is a goal that is just met, more is better."""
+    """The verdict on margins: 1 is a goal just met, more is better."""
     return "yes" if margins.low >= 1 else "no" if margins.high < 1 else "undecided"

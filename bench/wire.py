@@ -1,7 +1,7 @@
-"""The few Kafka calls the load generators need, as bytes, by hand.
+"""The few Kafka calls the load generators need, encoded by hand.
 
-Nothing of `ottla` is used here: a fault in our own codec must not cancel itself out, and both brokers must get the very
-same bytes. Produce v11 and Fetch v12 are flexible versions that name the topic; admin calls use old, plain versions.
+Nothing of `ottla` is used here: a bug in our own codec must not cancel itself out, and both brokers must get the same
+bytes. Produce v11 and Fetch v12 are flexible versions that name the topic; admin calls use old, inflexible versions.
 
     frame    length i32 | key i16 | version i16 | correlation i32 | client id | [tags] | body
     batch    the v2 record batch: 61 bytes of header, then records; CRC-32C from byte 21 on
@@ -30,11 +30,11 @@ WORDS = (
 
 
 class BenchError(Exception):
-    """A broker answered with an error, or not at all: the row has no number."""
+    """A broker answered with an error, or not at all: the row gets no number."""
 
 
 def text(size: int, seed: int) -> bytes:
-    """A log line of exactly that size: words and numbers, so that lz4 has about as much to do as in real life."""
+    """A log line of exactly that size: words and numbers, so that lz4 compresses about as well as on real logs."""
     state = seed * 2654435761 + 1
     line = bytearray()
     while len(line) < size:
@@ -113,7 +113,7 @@ def produce_frame(topic: str, data: dict[int, bytes], acks: int, timeout_ms: int
 
 
 class Shape(NamedTuple):
-    """A Produce v11 answer without errors: its size, and where the two bytes of the first error code lie."""
+    """A Produce v11 response without errors: its size, and the position of the first error code's two bytes."""
 
     size: int
     error_at: int
@@ -125,7 +125,7 @@ def produce_shape(topic: str, partitions: int = 1) -> Shape:
 
 
 def produce_error(answer: bytes, topic: str) -> int:
-    """The error of a Produce v11 answer (after its length and correlation id) for one partition."""
+    """The error of a Produce v11 response (after its length and correlation id) for one partition."""
     return int(struct.unpack_from(">h", answer, produce_shape(topic).error_at - 8)[0])
 
 
@@ -137,7 +137,7 @@ def fetch_frame(topic: str, partition: int, offset: int, partition_max: int, *, 
 
 
 def fetch_error(answer: bytes, topic: str) -> int:
-    """The error of a Fetch v12 answer (after its length and correlation id), or else that of its one partition."""
+    """The error of a Fetch v12 response (after its length and correlation id), or else that of its one partition."""
     error = int(struct.unpack_from(">h", answer, 1 + 4)[0])
     position = 1 + 4 + 2 + 4 + 1 + len(compact(topic.encode())) + 1 + 4
     return error or int(struct.unpack_from(">h", answer, position)[0])
@@ -150,13 +150,13 @@ def lookup_frame(topic: str, partition: int, timestamp_ms: int) -> bytes:
 
 
 def lookup(answer: bytes, topic: str) -> tuple[int, int]:
-    """Error and offset in a ListOffsets v1 answer for one partition."""
+    """Error and offset in a ListOffsets v1 response for one partition."""
     error, _timestamp, offset = struct.unpack_from(">hqq", answer, 4 + len(string(topic)) + 4 + 4)
     return int(error), int(offset)
 
 
 def fetched(answer: bytes, topic: str) -> bytes:
-    """The records in a Fetch v12 answer (after its length and correlation id) for one partition."""
+    """The records in a Fetch v12 response (after its length and correlation id) for one partition."""
     if error := fetch_error(answer, topic):
         raise BenchError(f"a fetch was answered with error {error}")
     position = 1 + 4 + 2 + 4 + 1 + len(compact(topic.encode())) + 1 + 4 + 2 + 3 * 8
@@ -188,7 +188,7 @@ class Connection:
         self.socket.close()
 
     def call(self, request: bytes) -> bytes:
-        """The answer's bytes after its length and correlation id."""
+        """The response's bytes after its length and correlation id."""
         self.socket.sendall(request)
         return self.receive()
 
@@ -235,7 +235,7 @@ class Connection:
         return leaders
 
     def wait_led(self, topic: str, partitions: int, seconds: float = 60.0) -> None:
-        """Until every partition has a leader, and that leader knows it: Kafka tells its clients a moment earlier."""
+        """Wait until every partition's leader serves it: Kafka puts leaders into Metadata a moment before they do."""
         deadline = time.monotonic() + seconds
         while self.led(topic) < partitions:
             self._be_patient(topic, deadline)
@@ -249,12 +249,12 @@ class Connection:
         time.sleep(0.002)
 
     def produce(self, topic: str, data: bytes, acks: int = 1) -> int:
-        """The error code of one produce to partition 0."""
+        """Produce once to partition 0; return the error code."""
         return produce_error(self.call(produce_frame(topic, {0: data}, acks)), topic)
 
 
 def skip_string(data: bytes, position: int) -> int:
-    """Past a nullable string."""
+    """The position after a nullable string."""
     return position + 2 + max(0, int(struct.unpack_from(">h", data, position)[0]))
 
 

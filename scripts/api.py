@@ -1,6 +1,6 @@
-"""The API reference, read out of the sources: what is public in `ottla`, `ottla.client` and `ottla.testing`.
+"""Generates the API reference from the sources: what is public in `ottla`, `ottla.client` and `ottla.testing`.
 
-Read with `ast`, so that the page is the same under every version of Python. A name counts as public if a package's
+It uses `ast`, so that the page is the same under every version of Python. A name is public if a package's
 `__all__` has it, or, in `ottla.client`, if it does not begin with an underscore.
 """
 
@@ -59,7 +59,7 @@ def exported(package: str) -> Iterator[ast.ClassDef | Function]:
 
 
 def imports(tree: ast.Module) -> dict[str, str]:
-    """Names with the module that each is imported from."""
+    """Imported names, each with its module."""
     return {
         alias.name: node.module
         for node in ast.walk(tree)
@@ -69,7 +69,7 @@ def imports(tree: ast.Module) -> dict[str, str]:
 
 
 def inherited(node: ast.ClassDef, file: Path) -> list[ast.stmt]:
-    """Members of the classes of ours that a class is made from."""
+    """Members of a class's base classes within `ottla`."""
     origins = imports(parse(file))
     names = [ast.unparse(base) for base in node.bases]
     return [
@@ -114,7 +114,7 @@ def rows(node: ast.ClassDef) -> Iterator[str]:
 
 
 def attributes(node: Function) -> Iterator[str]:
-    """What a constructor sets for others to read."""
+    """Public attributes that a constructor sets."""
     for line in node.body:
         targets = line.targets if isinstance(line, ast.Assign) else ()
         for target in targets:

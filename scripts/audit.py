@@ -1,10 +1,10 @@
-"""What is insecure, as far as programs can tell: `bandit` reads the code, `pip-audit` knows of holes in packages.
+"""Security checks: `bandit` reads the code, `pip-audit` looks up known vulnerabilities of packages.
 
-    0   nothing found, or the advisories cannot be reached, which is said in one line
-    1   something was found, or a program did not work
+    0   nothing found, or the advisories cannot be reached, which is printed in one line
+    1   something was found, or a program failed
 
-pip-audit asks PyPI about every package that is installed. A mirror that has packages and no advisories answers that it
-does not know them, and pip-audit ends well: so it counts as audited only what was found there.
+pip-audit asks PyPI about every installed package. A mirror without advisories answers that it does not know the
+packages, and pip-audit still succeeds: so only packages that were found there count as audited.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def look_at_code(done: subprocess.CompletedProcess[str]) -> Verdict:
-    """bandit warns on standard error of lines that are exempt: only shown when it ends badly."""
+    """bandit warns about exempt lines on standard error: shown only when it fails."""
     if done.returncode:
         return Verdict(False, f"{done.stdout}{'' if done.stdout else done.stderr}".strip())
-    return Verdict(True, "audit: bandit has nothing to say")
+    return Verdict(True, "audit: bandit found nothing")
 
 
 def look_at_packages(done: subprocess.CompletedProcess[str]) -> Verdict:
@@ -52,20 +52,22 @@ def look_at_packages(done: subprocess.CompletedProcess[str]) -> Verdict:
     except (ValueError, KeyError, TypeError):
         if "ConnectionError" in done.stderr or "Timeout" in done.stderr or "HTTPError" in done.stderr:
             return Verdict(True, UNREACHED)
-        return Verdict(False, f"audit: pip-audit did not work\n{done.stderr.strip()}")
+        return Verdict(False, f"audit: pip-audit failed\n{done.stderr.strip()}")
     known = [package for package in packages if "skip_reason" not in package]
     if not known:
         return Verdict(True, UNREACHED)
     holes = [
-        f"{package['name']} {package['version']}: {hole['id']}, repaired in {', '.join(hole['fix_versions']) or 'none'}"
+        f"{package['name']} {package['version']}: {hole['id']}, fixed in {', '.join(hole['fix_versions']) or 'none'}"
         for package in known
         for hole in package["vulns"]
         if not IGNORED.keys() & {hole["id"], *hole.get("aliases", ())}
     ]
     if holes:
-        return Verdict(False, "audit: packages with known holes\n" + "\n".join(holes))
+        return Verdict(False, "audit: packages with known vulnerabilities\n" + "\n".join(holes))
     left = len(packages) - len(known)
-    return Verdict(True, f"audit: no known holes in {len(known)} packages" + (f", {left} unknown" if left else ""))
+    return Verdict(
+        True, f"audit: no known vulnerabilities in {len(known)} packages" + (f", {left} unknown" if left else "")
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The pages that are derived from the code, so that no fact is written twice: `make docs` writes them.
+"""The pages that are generated from the code, so that no fact is written twice: `make docs` writes them.
 
-`pages()` gives path → content; the tidy test compares it with what is kept.
+`pages()` returns path → content; tests/test_tidy.py compares it with the files in the tree.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """Places that share six or more lines of code: `python scripts/duplicates.py` lists them, the longest first.
 
 Lines are compared without their indentation. Blank lines, comments, docstrings and imports do not count, nor do lines
-of brackets alone. A pair is two places with the same run of lines, as long as it goes; places may be in one file.
-docs/design/007-shared-lines.md says why those that are left are left; tests/test_tidy.py, that there are not more.
+of brackets alone. A pair is two places with the same longest run of lines; both may be in one file.
+docs/design/007-shared-lines.md says why the remaining ones stay; tests/test_tidy.py checks that there are not more.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def find_pairs(root: Path = ROOT) -> list[Pair]:
 
 
 def run_length(files: dict[str, list[Line]], first: tuple[str, int], second: tuple[str, int]) -> int:
-    """How many lines are the same from here on; 0 if the lines before are the same, too, so the run began there."""
+    """How many lines are equal from here on; 0 if the lines before are equal, too, so that the run began earlier."""
     (name, here), (other, there) = first, second
     mine, theirs = files[name], files[other]
     if here and there and mine[here - 1].text == theirs[there - 1].text:

@@ -1,6 +1,6 @@
-"""Hatchling's hook for the page on the package index: the README, with links that also work there.
+"""Hatchling hook for the page on the package index: the README, with links that also work there.
 
-A link to a file of the clone becomes one to the same file at the project's address, a picture one to its raw bytes.
+A relative link becomes an absolute one to the same file in the repository; a picture's becomes one to its raw bytes.
 """
 
 import re

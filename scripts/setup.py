@@ -1,12 +1,12 @@
-"""Set up a clone: `python3 scripts/setup.py run|test` makes `.venv` and installs what that step needs.
+"""Set up a clone: `python3 scripts/setup.py run|test` creates `.venv` and installs what that step needs.
 
     run    Ottla with its tools and Spark, enough for the demo and for daily use; Java 17, which Spark runs on
     test   the same, plus the test libraries and the other clients of the compatibility suite (kcat, Go, Node)
 
-A step that is done leaves a stamp in `.venv` with the digest of all it depends on, so a second call returns at once and
+A finished step leaves a stamp in `.venv` with the digest of all its inputs, so a second call returns at once and
 a change to `pyproject.toml` runs it again. The native part is built first where Rust is found (`native/build.py`, which
-looks for changes itself), so that pip finds it done. Nothing is written outside the clone except by the system's
-package manager. Runs on a bare Python: standard library only.
+detects changes itself), so that pip does not build it again. Nothing is written outside the clone except by the
+system's package manager. Uses only the standard library.
 """
 
 import hashlib
@@ -27,12 +27,12 @@ EXTRAS = {"run": "tools,console,spark", "test": "dev"}
 
 
 class Program(NamedTuple):
-    """A program that Ottla's pipelines or its tests run: how to see that it is there, and where it comes from."""
+    """A program that Ottla's pipelines or tests run: how to find its version, and which packages have it."""
 
     name: str
     version: tuple[str, ...]  # command that prints the version
     least: tuple[int, ...]
-    packages: dict[str, tuple[str, ...]]  # by package manager; "pip" goes into .venv and needs no rights
+    packages: dict[str, tuple[str, ...]]  # by package manager; "pip" installs into .venv and needs no privileges
     steps: tuple[str, ...] = ("test",)
 
 
@@ -61,38 +61,38 @@ def main(arguments: list[str]) -> int:
         *(path.read_text() for path in (ROOT / "pyproject.toml", ROOT / "native" / "hook.py", Path(__file__)))
     )
     if step == "run" and stamped("test", inputs):
-        return 0  # the larger step holds the smaller one
+        return 0  # "test" includes "run"
     once(step, inputs, lambda: install(step))
     return 0
 
 
 def build_native() -> None:
-    """The crate where it can be built; else its twin in Python serves, and a line has said so."""
+    """Build the crate where possible; otherwise the Python version is used, and build.py has printed a line."""
     code = subprocess.run([BIN / "python", ROOT / "native" / "build.py"], check=False, env=environment()).returncode
     if code not in (0, 3):
         stop(f"native/build.py ended with {code}")
 
 
 def require_python() -> None:
-    """Go on under a Python that is new enough, if this one is not and the machine has one."""
+    """Restart under a newer Python if this one is too old and the machine has one."""
     if sys.version_info[:2] >= PYTHON_LEAST:
         return
     for minor in range(20, PYTHON_LEAST[1] - 1, -1):
         if newer := shutil.which(f"python3.{minor}"):
-            os.execv(newer, [newer, *sys.argv])  # nosec B606 # this program again
+            os.execv(newer, [newer, *sys.argv])  # nosec B606 # restarts this program
     stop("Python 3.11 or newer is needed: install it, or name it with `make PYTHON=...`")
 
 
 def make_venv() -> None:
     if not (BIN / "python").exists() or not runs([BIN / "python", "-m", "pip", "--version"]):
-        say("making .venv")
+        say("creating .venv")
         if not has_ensurepip():
             install_system("apt", [f"python3.{sys.version_info[1]}-venv"], "Python's venv module")
         call([sys.executable, "-m", "venv", "--clear", str(VENV)])
 
 
 def has_ensurepip() -> bool:
-    """Debian's Python comes without ensurepip until python3-venv is installed; a fresh process sees the change."""
+    """Debian's Python has no ensurepip until python3-venv is installed; only a new process sees the change."""
     return runs([sys.executable, "-c", "import ensurepip, venv"])
 
 
@@ -118,7 +118,7 @@ def install(step: str) -> None:
 
 
 def serves(program: Program) -> bool:
-    """Whether the program is there and new enough. `.venv/bin` comes first on the PATH, as it does in the Makefile."""
+    """Whether the program exists and is new enough. `.venv/bin` comes first on the PATH, as in the Makefile."""
     found = shutil.which(program.version[0], path=search_path())
     if not found:
         return False
@@ -131,7 +131,7 @@ def serves(program: Program) -> bool:
 
 
 def install_system(manager: str, packages: list[str], what: str) -> None:
-    """Install with the system's package manager, or say in one line what the reader must install."""
+    """Install with the system's package manager, or stop with one line that says what to install."""
     if manager == "brew":
         if not shutil.which("brew"):
             return
@@ -148,7 +148,7 @@ def install_system(manager: str, packages: list[str], what: str) -> None:
     say(f"installing with apt-get: {' '.join(packages)}")
     apt = [*root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-y", "-qq"]
     if not runs([*apt, "install", "--no-install-recommends", *packages]):
-        call([*apt, "update"])  # package lists too old, or not there at all
+        call([*apt, "update"])  # package lists too old or missing
         call([*apt, "install", "--no-install-recommends", *packages])
 
 

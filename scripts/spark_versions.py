@@ -1,7 +1,7 @@
-"""Try the Spark source and sink on each version of PySpark that is promised: `make spark-versions`.
+"""Test the Spark source and sink on each supported version of PySpark: `make spark-versions`.
 
-Each gets an environment of its own under `build/` (400 MB to fetch, once) and runs `examples/spark_orders.py` there: a
-batch write, a stream that ends, exactly once, and a batch read. Not part of the suite, which runs on one version.
+Each gets an environment of its own under `build/` (400 MB to download, once) and runs `examples/spark_orders.py` there:
+a batch write, a stream that ends, exactly once, and a batch read. Not part of the suite, which runs on one version.
 """
 
 import ast

@@ -1,10 +1,10 @@
-"""What is released, into `dist/`: the sdist, and a wheel with the native part for each Linux of TARGETS.
+"""Builds the release files into `dist/`: the sdist, and a wheel with the native part for each Linux of TARGETS.
 
     make wheels      builds, checks, and installs the one for this machine into an environment of its own
     python scripts/wheels.py check dist/*.whl
 
 One wheel serves every CPython from 3.11 on (stable ABI) and every Linux with glibc 2.17 or newer. Rust builds it, with
-zig as the linker. macOS has no wheel yet: its linker needs Apple's SDK; pip builds from the sdist there, where Rust is.
+zig as the linker. macOS has no wheel yet: its linker needs Apple's SDK; pip builds from the sdist there if Rust exists.
 """
 
 import os
@@ -57,10 +57,10 @@ def hatchling(target: str) -> list[str]:
 
 
 def check(wheel: Path) -> None:
-    """The wheel has a library for the machine in its name, which needs no newer glibc than its name says."""
+    """Check that the library is for the machine in the wheel's name, and needs no newer glibc than the name says."""
     found = re.fullmatch(r"ottla-[^-]+-cp311-abi3-manylinux_(\d+)_(\d+)_(\w+)\.whl", wheel.name)
     if not found:
-        stop(f"{wheel.name}: not a name of a wheel for every CPython and Linux")
+        stop(f"{wheel.name}: not the name of an abi3 manylinux wheel")
     with zipfile.ZipFile(wheel) as archive:
         library = archive.read(MODULE)
     machine = struct.unpack_from("<H", library, 18)[0] if library.startswith(b"\x7fELF") else None
@@ -73,7 +73,7 @@ def check(wheel: Path) -> None:
 
 
 def install(wheel: Path) -> None:
-    """Into an environment with nothing else in it, where a broker must start, with its native part."""
+    """Install into an empty environment, where a broker must start with its native part."""
     folder = ROOT / "build" / "bare"
     venv.create(folder, clear=True, with_pip=True)
     python = str(folder / "bin" / "python")

@@ -1,6 +1,6 @@
-"""`ottla` commands in processes of their own that need not import first.
+"""Runs `ottla` commands in forked processes, which saves the imports.
 
-Most of the time of a command goes into the import of libraries. So one process imports them once, and forks for every
+A command spends most of its time importing libraries. So one process imports them once, and forks for every
 command. The forked process is the command's own: its streams, environment, signals and exit code.
 
 `run(arguments)` is for tests of what a command does. Tests of how a process starts use `python -m ottla`.
@@ -42,20 +42,20 @@ def run(
     environment: Mapping[str, str] | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Done:
-    """`ottla ARGUMENTS` to its end."""
+    """Run `ottla ARGUMENTS` to its end."""
     return server().run(arguments, stdin, {**os.environ, **(environment or {})}, timeout_s)
 
 
 @cache
 def server() -> Server:
-    """One for a test process, which it does not outlive."""
+    """One per test process; it ends with that process."""
     started = Server()
     atexit.register(started.close)
     return started
 
 
 class Server:
-    """The process that forks. It ends when its socket is closed, by whatever end of ours."""
+    """The process that forks. It ends when its socket is closed, however the test process ends."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -112,7 +112,7 @@ def write(descriptor: int, data: bytes) -> None:
         with open(descriptor, "wb") as file:
             file.write(data)
     except BrokenPipeError:
-        pass  # the command needed no more of it
+        pass  # the command ended without reading all of it
 
 
 def read(descriptor: int, found: list[bytes], index: int) -> None:
@@ -124,7 +124,7 @@ def read(descriptor: int, found: list[bytes], index: int) -> None:
 
 
 def serve(channel: socket.socket) -> None:
-    """Fork for every request. Returns in the forked process, with all that was asked for in place."""
+    """Fork for every request. Returns in the forked process, with its streams and environment set up."""
     while True:
         message, descriptors, _, _ = socket.recv_fds(channel, 4, 3)
         if not message:
@@ -158,7 +158,7 @@ def become(descriptors: list[int], arguments: list[str], environment: dict[str, 
 
 
 def import_libraries() -> None:
-    """All that the tools import, but not the tools themselves: they read the environment when they are imported."""
+    """Import the tools' libraries, but not the tools themselves: they read the environment when they are imported."""
     importlib.import_module("ottla.tools.app")
     for name in [name for name in sys.modules if name.startswith("ottla.tools")]:
         del sys.modules[name]

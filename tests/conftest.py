@@ -1,10 +1,10 @@
-"""What the whole suite shares: how many worlds the seeded and property tests visit, and the broker that is judged.
+"""Shared by the whole suite: how many seeds the seeded and property tests run, and the broker under test.
 
 SEEDS=1000 (as `make sim` and `make fuzz` set it) raises the number of examples of every Hypothesis test; a failing
-example is printed as code that repeats it. The profile "plain" is the everyday one, for two cores and a few minutes.
+example is printed as code that reproduces it. The profile "plain" is the default, for two cores and a few minutes.
 
-`--judge` puts Apache Kafka in the place of Ottla: the same scenarios must pass on both, or the scenario is wrong.
-Clients that Kafka 4 no longer serves meet `old_broker`, which is then Apache Kafka 3.9; Ottla is one for all.
+`--judge` runs the tests against Apache Kafka instead of Ottla: the same scenarios must pass on both, or the scenario is
+wrong. Clients that Kafka 4 no longer serves use `old_broker`, which is then Apache Kafka 3.9; Ottla serves all clients.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Quick())
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("xdist_group") is None and has_module_fixture(item):
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if isinstance(item, pytest.Function) and ("seed" in item.fixturenames or item.get_closest_marker("hypothesis")):
             item.add_marker(pytest.mark.seeded)
         if "compat" in item.path.parts and item.get_closest_marker("timeout") is None:
-            # The first fixtures on a new machine fetch Apache Kafka and build clients: that time is not the test's.
+            # The first fixtures on a new machine download Apache Kafka and build clients: that is not test time.
             item.add_marker(pytest.mark.timeout(600, func_only=True))
 
 
@@ -63,7 +63,7 @@ def has_module_fixture(item: pytest.Item) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What each attack of the hostile suite has cost, if it was run; and where the time of a long run went."""
+    """Print what each attack of the hostile suite cost, if it was run; and which tests a long run spent its time on."""
     told = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
     lines = [value for report in told for name, value in getattr(report, "user_properties", ()) if name == "hostile"]
     if lines:
@@ -85,14 +85,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def broker(pytestconfig: pytest.Config) -> Iterator[Ottla | judge.Kafka]:
-    """The broker under judgement, for the whole run of a worker; a process of its own, empty at the start."""
+    """The broker under test, for the whole run of a worker; a separate process, empty at the start."""
     with judge.Kafka() if pytestconfig.getoption("judge") else Ottla() as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def old_broker(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> Iterator[Ottla | judge.Kafka]:
-    """The same, for clients of versions that Apache Kafka 4 has dropped."""
+    """The same, for client versions that Apache Kafka 4 no longer supports."""
     if not pytestconfig.getoption("judge"):
         yield request.getfixturevalue("broker")
         return

@@ -1,4 +1,4 @@
-"""The files in `examples/`, and what each says that it prints."""
+"""The files in `examples/`, and their expected output."""
 
 import ast
 import textwrap
@@ -11,7 +11,7 @@ PLAIN = [file for file in FILES if file not in ON_SPARK]
 
 
 def expected_output(file: Path) -> str:
-    """What stands below `Prints:` in the docstring; nothing if it does not say."""
+    """The text below `Prints:` in the docstring; empty if there is none."""
     docstring = ast.get_docstring(ast.parse(file.read_text()))
     assert docstring, "an example says what it shows"
     return textwrap.dedent(docstring.partition("Prints:\n")[2]).strip()

@@ -1,14 +1,14 @@
-"""Apache Kafka as the judge: its jars from Maven, its brokers, its command line tools, its clients of every age.
+"""Apache Kafka as the reference: its jars from Maven, brokers, command line tools, and clients of many versions.
 
-    jar("kafka-clients", "4.3.1")            one jar, for tests that read what it carries
+    jar("kafka-clients", "4.3.1")            one jar, for tests that read its content
     classpath("3.9.2")                       everything a broker and its tools need
     client_classpath("0.11.0.3")             one kafka-clients release and nothing else
     java("org.some.Class" | path, "arg")     run a class, or compile a source file and run it
-    tool("org.apache.kafka.tools.X", ...)    run a command line tool in a JVM that is kept for the next one
+    tool("org.apache.kafka.tools.X", ...)    run a command line tool in a JVM that is reused
     with Kafka() as kafka: kafka.bootstrap   a broker on loopback: 4.x with KRaft, 3.x with ZooKeeper
 
-All that is fetched or compiled goes into ${OTTLA_CACHE:-~/.cache/ottla}, one folder per version, each filled under a
-file lock and marked `.complete` last, so that parallel test workers fetch nothing twice and never see half a folder.
+Downloads and compiled files go into ${OTTLA_CACHE:-~/.cache/ottla}, one folder per version, each filled under a
+file lock and marked `.complete` last, so that parallel test workers download nothing twice and see only full folders.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from typing import IO, Self
 
 NEWEST: Final = "4.3.1"  # KRaft
-ZOOKEEPER: Final = "3.9.2"  # the last line with ZooKeeper, and the last that serves the old protocol versions
+ZOOKEEPER: Final = "3.9.2"  # the last release line with ZooKeeper, and the last that serves the old protocol versions
 LAST_ON_ZOOKEEPER: Final = "2.3.1"  # its tools take --zookeeper everywhere
 CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qk"
 TIMEOUT_S: Final = 120.0
@@ -80,10 +80,10 @@ class Output(NamedTuple):
 
 
 class JudgeError(AssertionError):
-    """The judge itself could not do its work: a fetch, a compilation or a start that failed."""
+    """Apache Kafka could not be used: a download, a compilation or a start failed."""
 
 
-# --- what is fetched -------------------------------------------------------------------------------------------------
+# --- downloads -------------------------------------------------------------------------------------------------------
 
 
 def cache_folder() -> Path:
@@ -110,7 +110,7 @@ def filled(name: str) -> Iterator[Path | None]:
 
 
 def cached(name: str, fill: Callable[[Path], None]) -> Path:
-    """The cache folder `name`, filled by `fill` the first time anybody on this machine asks."""
+    """The cache folder `name`, filled by `fill` at its first use on this machine."""
     with filled(name) as folder:
         if folder is not None:
             fill(folder)
@@ -118,7 +118,7 @@ def cached(name: str, fill: Callable[[Path], None]) -> Path:
 
 
 def run(command: Sequence[str | os.PathLike[str]], what: str, **options: object) -> Output:
-    """Run a command to its end; a failure carries all it printed."""
+    """Run a command to its end; a failure includes its output."""
     done = subprocess.run(  # type: ignore[call-overload]
         [os.fspath(word) for word in command], capture_output=True, timeout=600, **options
     )
@@ -129,7 +129,7 @@ def run(command: Sequence[str | os.PathLike[str]], what: str, **options: object)
 
 
 def fetch_jars(folder: Path, coordinates: Sequence[tuple[str, str, str]]) -> None:
-    """Copy the named artifacts and all they need at run time into folder/libs."""
+    """Copy the named artifacts and their run-time dependencies into folder/libs."""
     pom = folder / "pom.xml"
     pom.write_text(POM.format("".join(DEPENDENCY.format(*coordinate) for coordinate in coordinates)))
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder / 'libs'}"]
@@ -170,7 +170,7 @@ def classpath(version: str = NEWEST) -> str:
 
 @cache
 def client_classpath(version: str) -> str:
-    """One kafka-clients release by itself, for programs that are to speak as that release spoke."""
+    """One kafka-clients release by itself, for programs that must use that release's protocol versions."""
     coordinates = [("org.apache.kafka", "kafka-clients", version), ("org.slf4j", "slf4j-nop", "1.7.36")]
     return f"{cached(f'kafka-clients-{version}', lambda folder: fetch_jars(folder, coordinates))}/libs/*"
 
@@ -181,7 +181,7 @@ def scala_classpath(version: str, scala: str = "2.11") -> str:
     coordinates = [("org.apache.kafka", f"kafka_{scala}", version), ("org.slf4j", "slf4j-nop", "1.7.36"),
                    ("ch.qos.reload4j", "reload4j", "1.2.25")]  # fmt: skip
     if version.startswith("2."):
-        # Its own 3.4.14 cannot connect to an address in numbers on Java 14 and newer (ZOOKEEPER-3779).
+        # Its own 3.4.14 cannot connect to a numeric address on Java 14 and newer (ZOOKEEPER-3779).
         coordinates.insert(0, ("org.apache.zookeeper", "zookeeper", "3.4.12"))
     return f"{cached(f'kafka_{scala}-{version}', lambda folder: fetch_jars(folder, coordinates))}/libs/*"
 
@@ -190,7 +190,7 @@ def scala_classpath(version: str, scala: str = "2.11") -> str:
 
 
 def compiled(source: Path, path: str) -> Path:
-    """The classes of one source file and of those beside it that it uses, compiled once for a text and class path."""
+    """The classes of a source file and of those next to it that it uses, compiled once per text and class path."""
     texts = [beside.read_bytes() for beside in sorted(source.parent.glob("*.java"))]
     digest = hashlib.sha256(b"\0".join([*texts, path.encode()])).hexdigest()[:16]
 
@@ -296,7 +296,7 @@ def tool(name: str, *arguments: str, version: str = NEWEST, stdin: str = "", che
 
 
 def answers(port: int) -> bool:
-    """Whether a broker on this port answers ApiVersions v0 and knows itself in Metadata v1."""
+    """Whether a broker on this port answers ApiVersions v0 and lists itself in Metadata v1."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=2) as connection, connection.makefile("rwb") as file:
             for key, version, body in ((18, 0, b""), (3, 1, struct.pack(">i", 0))):
@@ -314,7 +314,7 @@ def answers(port: int) -> bool:
 def until(
     ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path, timeout_s: float = TIMEOUT_S
 ) -> float:
-    """Poll until ready, or until the process ends or time is up, which are failures that show its log."""
+    """Poll until ready; if the process ends or time is up, fail and show its log."""
     started = time.monotonic()
     while not ready():
         passed = time.monotonic() - started
@@ -326,7 +326,7 @@ def until(
 
 
 def stop_process(process: subprocess.Popen[bytes], *, kill: bool = False, timeout_s: float = 60.0) -> int:
-    """End a process by its id: politely first, then not."""
+    """End a process by its id: SIGTERM first, then SIGKILL."""
     if process.poll() is None:
         process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
         try:
@@ -337,7 +337,7 @@ def stop_process(process: subprocess.Popen[bytes], *, kill: bool = False, timeou
     return process.returncode
 
 
-# Tests write records of years ago, and a slow machine reads them only when retention has looked.
+# Tests write records with old timestamps, and retention must not delete them before a slow machine reads them.
 KEEPING = {"log.retention.check.interval.ms": "86400000"}
 
 
@@ -377,7 +377,7 @@ class Kafka(Closing):
         zookeeper: str | None = None,
         java: Sequence[str] | None = None,
     ) -> None:
-        """`zookeeper` is the address of one that runs already, and that others may use, too; `java` are options."""
+        """`zookeeper` is the address of a running one, which may be shared; `java` are JVM options."""
         self.version = version
         self.node_id = node_id
         self.cluster_id = cluster_id
@@ -410,7 +410,7 @@ class Kafka(Closing):
 
     @property
     def log(self) -> str:
-        """What the broker has written to its log so far: warnings and errors."""
+        """The broker's log so far: warnings and errors."""
         return (self.folder / "server.log").read_text(errors="replace")
 
     @property
@@ -479,7 +479,7 @@ class Kafka(Closing):
         }
         if self.kraft:
             properties |= {
-                "metadata.max.idle.interval.ms": "0",  # or an idle broker writes two records each second
+                "metadata.max.idle.interval.ms": "0",  # otherwise an idle broker writes two records each second
                 "process.roles": "broker,controller",
                 "node.id": str(self.node_id),
                 "listeners": f"{listener},CONTROLLER://127.0.0.1:{self._side_port}",
@@ -506,10 +506,10 @@ class Kafka(Closing):
 
 @cache
 def class_archive(version: str) -> Sequence[str]:
-    """Java options with which a broker has its classes from a file (class data sharing) and not from the jars.
+    """Java options that make a broker load its classes from an archive (class data sharing) instead of the jars.
 
-    A start costs 2 s of CPU instead of 3. The file is made once, by a broker that starts and stops. A JVM that cannot
-    use it goes on without.
+    A start costs 2 s of CPU instead of 3. A broker that starts and stops creates the archive once. A JVM that cannot
+    use it runs without it.
     """
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
     identity = hashlib.sha256(f"{java} {libs(version)}".encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""A broker of ours in a process of its own, as users start it (`python -m ottla serve`), killed and started at will."""
+"""An Ottla broker in a separate process, started as users do (`python -m ottla serve`); tests kill and restart it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 START_S = 60.0  # far above what a start needs, so that only a broken one is reported
-# OTTLA_TEST_START_DELAY_S=2 keeps a broker away for longer between two starts, as a slow machine does.
+# OTTLA_TEST_START_DELAY_S=2 delays every restart, to imitate a slow machine.
 RESTART_DELAY_S = float(os.environ.get("OTTLA_TEST_START_DELAY_S", "0"))
 
 
@@ -61,7 +61,7 @@ class Ottla(Closing):
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> Self:
-        """Start and wait for the first good answer; `start_s` says how long that took."""
+        """Start and wait for the first successful response; `start_s` says how long that took."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if self._process is not None:
             time.sleep(RESTART_DELAY_S)
@@ -83,7 +83,7 @@ class Ottla(Closing):
         return self
 
     def kill(self) -> None:
-        """kill -9: nothing is flushed, nothing is said."""
+        """kill -9: no flush, no controlled shutdown."""
         assert self._process is not None
         stop_process(self._process, kill=True)
 

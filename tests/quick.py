@@ -1,16 +1,16 @@
-"""`pytest --quick`: the tests that need nothing but Python. A test that needs more leaves the run when it asks for it.
+"""`pytest --quick`: the tests that need only Python. A test that needs more is skipped when it tries to use it.
 
-No test is marked by hand, so no mark can go stale. While the run lasts, the programs of other toolchains (those that
-`scripts/setup.py` fetches, Rust's, and what the suite has compiled with them) do not start:
+No test is marked by hand, so no mark can become outdated. During the run, programs of other toolchains (those that
+`scripts/setup.py` installs, Rust's, and what the suite has compiled with them) do not start:
 
-- in this process an audit hook stops the call, and the test is left out there and then;
-- a process that a test starts finds programs of the same names that fail. A test that fails after it has met one is
-  left out, too;
+- in this process an audit hook stops the call, and the test is skipped at once;
+- a process that a test starts finds stand-ins of the same names that fail. A test that fails after it started a
+  stand-in is skipped, too;
 - no browser is started.
 
-It is for the inner loop, so it ends within two minutes: a seeded test visits a few of its worlds, tests that start many
-processes come last, and what has not begun when the time is over is left out. The summary says how many were left out,
-and why.
+It is for frequent use while developing, so it ends within two minutes: a seeded test runs only a few seeds, tests that
+start many processes come last, and tests that have not begun when time is up are skipped. The summary says how many
+were skipped, and why.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ exit 127
 """
 REASON = "not in a quick run: "
 BUDGET_S = 85.0  # from the first test that begins to the last; collecting takes ten seconds, in a new clone thirty
-WORLDS = 3  # of each seeded test
+WORLDS = 3  # seeds of each seeded test
 # Folders and files whose tests start a process each, or many.
 LATE = {
     *("bench", "cluster_faults", "compat", "console", "durability", "era", "exactly_once", "fuzz", "groups", "mixed"),
@@ -49,14 +49,14 @@ LATE = {
 
 
 class Quick:
-    """The plugin of a quick run. Its folder goes with the process."""
+    """The plugin of a quick run. Its folder is removed with the process."""
 
     def __init__(self) -> None:
         self._began: float | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="ottla-quick-")
         self._met = Path(self._folder.name) / "met"  # a line for each stand-in that was started
         self._met_before = 0
-        self._causes: list[BaseException] = []  # a fixture that failed raises the same one for every test
+        self._causes: list[BaseException] = []  # a failed fixture raises the same exception for every test
         self._met.touch()
         programs = Path(self._folder.name) / "bin"
         programs.mkdir()
@@ -70,7 +70,7 @@ class Quick:
         settings.register_profile("quick", parent=settings.get_profile("plain"), max_examples=WORLDS)
         settings.load_profile("quick")
 
-    @pytest.hookimpl(trylast=True)  # when the tests that share a server or a JVM have been grouped
+    @pytest.hookimpl(trylast=True)  # after the tests that share a server or a JVM have been grouped
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         worlds: Counter[str] = Counter()
         kept, left = [], []
@@ -127,7 +127,7 @@ def comes_late(item: pytest.Item) -> bool:
 
 
 def refuse_program(event: str, arguments: tuple[Any, ...]) -> None:
-    """Leave the running test out when it starts a program of another toolchain."""
+    """Skip the running test when it starts a program of another toolchain."""
     if event != "subprocess.Popen":
         return
     program = Path(os.fsdecode(arguments[0]))
@@ -136,5 +136,5 @@ def refuse_program(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def refuse_browser() -> None:
-    """In place of Playwright's driver, which would be left half started."""
+    """Replaces Playwright's driver, which would otherwise be left half started."""
     pytest.skip(f"{REASON}starts a browser")

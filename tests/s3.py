@@ -1,8 +1,8 @@
-"""An S3 server for tests: versitygw (Apache-2.0, a Go program), which serves a folder by the protocol itself.
+"""An S3 server for tests: versitygw (Apache-2.0, a Go program), which serves a folder over the S3 protocol.
 
     with S3(folder) as s3: s3.location("bucket/table"), s3.environment, s3.keys("bucket")
 
-Built once by `go install` into the cache that everything else for tests is in (`judge.cached`).
+Built once by `go install` into the tests' cache (`judge.cached`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def program() -> Path:
 
 
 class S3:
-    """One server; buckets are folders in `folder`. `host` is the address that others reach it by."""
+    """One server; buckets are folders in `folder`. `host` is the address for clients."""
 
     def __init__(self, folder: Path, *, host: str = "127.0.0.1") -> None:
         self.folder = folder
@@ -53,7 +53,7 @@ class S3:
 
     @property
     def environment(self) -> dict[str, str]:
-        """As the libraries of the stores look for it."""
+        """The environment variables that the storage libraries read."""
         return {
             "AWS_ACCESS_KEY_ID": KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET,
@@ -82,7 +82,7 @@ class S3:
         )
 
     def keys(self, path: str) -> list[str]:
-        """The names of all objects below, as anybody sees them who lists them now."""
+        """The names of all objects below `path`, from a listing."""
         chosen = fs.FileSelector(path, recursive=True, allow_not_found=True)
         return sorted(one.path for one in self.filesystem().get_file_info(chosen) if one.type == fs.FileType.File)
 

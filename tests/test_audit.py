@@ -1,4 +1,4 @@
-"""What `make audit` makes of what bandit and pip-audit say."""
+"""How `make audit` judges the output of bandit and pip-audit."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def report(*packages: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("done", "fine", "said"),
     [
-        (ended(0, report(SAFE, SAFE)), True, "audit: no known holes in 2 packages"),
-        (ended(0, report(SAFE, UNKNOWN)), True, "audit: no known holes in 1 packages, 1 unknown"),
-        (ended(1, report(SAFE, HOLED)), False, "audit: packages with known holes\nc 1: PYSEC-1, repaired in 2"),
+        (ended(0, report(SAFE, SAFE)), True, "audit: no known vulnerabilities in 2 packages"),
+        (ended(0, report(SAFE, UNKNOWN)), True, "audit: no known vulnerabilities in 1 packages, 1 unknown"),
+        (ended(1, report(SAFE, HOLED)), False, "audit: packages with known vulnerabilities\nc 1: PYSEC-1, fixed in 2"),
         (ended(0, report(UNKNOWN, UNKNOWN)), True, None),
         (ended(1, "", "Traceback…\nrequests.exceptions.ConnectionError: …"), True, None),
-        (ended(1, "", "No module named pip_audit"), False, "audit: pip-audit did not work\nNo module named pip_audit"),
+        (ended(1, "", "No module named pip_audit"), False, "audit: pip-audit failed\nNo module named pip_audit"),
     ],
 )
 def test_packages(audit: Any, done: subprocess.CompletedProcess[str], fine: bool, said: str | None) -> None:
-    """A mirror without advisories knows no package at all: that is no clean bill."""
+    """A mirror without advisories knows no package at all: that must not count as "no vulnerabilities"."""
     assert audit.look_at_packages(done) == (fine, said or audit.UNREACHED)
 
 

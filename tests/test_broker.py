@@ -1,4 +1,4 @@
-"""The broker as a whole: what it does about folders that are not as it left them."""
+"""The broker as a whole: how it handles data folders that were changed while it was down."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def create(broker: BrokerThread) -> None:
 
 
 def produce(broker: BrokerThread, value: bytes) -> dict[int, Any]:
-    """Partition → what the broker said: None, or an error."""
+    """Partition → the broker's response: None, or an error."""
     told: dict[int, Any] = {}
     producer = Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 1500, "retries": 0})
     for partition in range(PARTITIONS):

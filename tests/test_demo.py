@@ -1,4 +1,4 @@
-"""`make run` tells the truth, and ends."""
+"""`make run` prints correct numbers, and ends."""
 
 import os
 import re

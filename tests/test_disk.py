@@ -1,4 +1,4 @@
-"""The real disk does what the port promises, also when something is missing or in the way."""
+"""The real disk implements the port's contract, also when files are missing or exist already."""
 
 from __future__ import annotations
 

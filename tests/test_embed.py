@@ -180,7 +180,9 @@ def test_groups_do_not_wait_for_more_members() -> None:
 
 def option(bootstrap: str, name: str) -> str:
     resource = ConfigResource(ResourceType.BROKER, "1")
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # held: answers are lost with it
+    admin = AdminClient(
+        {"bootstrap.servers": bootstrap}
+    )  # keep a reference: its futures never complete after it is collected
     found = admin.describe_configs([resource])[resource].result(TIMEOUT_S)
     return str(found[name].value)
 

@@ -1,6 +1,6 @@
-"""Every file in `examples/` is run as its reader would run it, and prints what its docstring says.
+"""Every file in `examples/` is run as a user would run it, and prints what its docstring says.
 
-Those on Spark are run by `tests/spark/test_examples.py`.
+`tests/spark/test_examples.py` runs those that use Spark.
 """
 
 from __future__ import annotations

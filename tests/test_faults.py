@@ -1,4 +1,4 @@
-"""Faults on purpose: requests answered with an error, late or not at all, the same in a thread and in a process."""
+"""Injected faults: requests answered with an error, late or not at all, the same in a thread and in a process."""
 
 import socket
 import time
@@ -110,7 +110,9 @@ def test_delayed_answers_leave_when_faults_are_cleared(broker: Embedded) -> None
 
 def test_metadata_with_an_error_still_names_the_brokers(broker: Embedded) -> None:
     deliver(broker, "known")
-    broker.fail_next("Metadata", "TOPIC_AUTHORIZATION_FAILED", times=1000)  # the library asks more often than we do
+    broker.fail_next(
+        "Metadata", "TOPIC_AUTHORIZATION_FAILED", times=1000
+    )  # the library sends more of them than the test
     found = Producer({"bootstrap.servers": broker.bootstrap}).list_topics("known", timeout=TIMEOUT_S)
     assert "TOPIC_AUTHORIZATION_FAILED" in str(found.topics["known"].error)
     assert len(found.brokers) == 1

@@ -1,4 +1,4 @@
-"""The first hour with Ottla: a new project with one dependency, and the tests that the page on testing begins with."""
+"""A new user's first hour: a new project with one dependency, and the first tests of docs/testing.md."""
 
 import re
 import resource
@@ -18,7 +18,7 @@ test = ["ottla"]
 [tool.pytest.ini_options]
 ottla_mode = "thread"
 """
-# A new project has no plugins of other packages; and the import of Hypothesis takes as long as the five tests.
+# A new project has no plugins of other packages; and importing Hypothesis takes as long as the five tests.
 WITHOUT = [word for name in ("cacheprovider", "hypothesispytest", "timeout", "xdist") for word in ("-p", f"no:{name}")]
 
 
@@ -38,6 +38,6 @@ def test_a_new_project_with_one_dependency(pytester: pytest.Pytester, capsys: py
 
 
 def cpu_s() -> float:
-    """Of processes that were started here and have ended."""
+    """CPU time of child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

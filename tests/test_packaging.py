@@ -1,7 +1,7 @@
-"""What pip makes of the sources: an sdist, a wheel with the native part where Rust is found, and one without elsewhere.
+"""What pip builds from the sources: an sdist, a wheel with the native part where Rust is found, otherwise one without.
 
-Cargo is a script here: it makes a library of a few bytes in no time, or fails as a compiler does. That the real one
-makes a library which works is shown by the tests that run on it (tests/records).
+Cargo is replaced by a script that quickly writes a library of a few bytes, or fails as a compiler does. The tests that
+use the real library (tests/records) show that it works.
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ NEW, OLD = "rustc 1.99.0", "rustc 1.60.0"
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sdist's own folder: whatever a wheel needs must be in it."""
+    """The unpacked sdist: it must contain everything a wheel needs."""
     folder = tmp_path_factory.mktemp("sdist")
     done = hatch(ROOT, "sdist", folder, os.environ["PATH"])
     assert done.returncode == 0, done.stderr
@@ -41,7 +41,7 @@ def rust(tmp_path: Path) -> Path:
 
 
 def write_rust(folder: Path, version: str, failure: str = "") -> Path:
-    """Programs by the names of Rust's, in a folder that is all of the PATH."""
+    """Write stand-ins for Rust's programs into a folder, which is the whole PATH."""
     folder.mkdir()
     library = folder / "libottla_native.so"
     library.write_bytes(LIBRARY)
@@ -68,7 +68,7 @@ def run(command: list[str], path: str, cwd: Path = ROOT) -> subprocess.Completed
 
 
 def wheel(source: Path, folder: Path, path: Path) -> tuple[Path, str]:
-    """The one wheel that was made, and what was said about it."""
+    """The one wheel that was built, and the build's output."""
     done = hatch(source, "wheel", folder, str(path))
     assert done.returncode == 0, done.stderr
     (made,) = folder.glob("*.whl")
@@ -164,7 +164,7 @@ def test_this_suite_runs_on_the_native_part_wherever_it_can_be_built() -> None:
 
 
 def can_build() -> bool:
-    """Rust is here, and so are the crates, or the way to them: Python's packages may come another way."""
+    """Whether Rust is installed and the crates are cached or can be downloaded."""
     crate = loaded(ROOT / "native" / "build.py")
     try:
         crate.require_rust()

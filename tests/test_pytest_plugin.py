@@ -1,4 +1,4 @@
-"""The plugin in a project of somebody else's: pytester writes one, runs it, looks at what came out."""
+"""The plugin in a user's project: pytester writes one, runs it and checks the outcome."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A quick run leaves out what starts a program of another toolchain, however it does it, and nothing else."""
+"""A quick run skips tests that start a program of another toolchain, in whatever way, and no others."""
 
 from __future__ import annotations
 

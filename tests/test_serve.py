@@ -1,4 +1,4 @@
-"""`ottla serve` as a user meets it: a process, its words, its signals and its exit codes."""
+"""`ottla serve` as a user sees it: a process, its output, its signals and its exit codes."""
 
 import json
 import os
@@ -19,7 +19,7 @@ TIMEOUT_S = 60
 
 
 class Serve:
-    """One `ottla serve`; always at its end when the test is."""
+    """One `ottla serve`, which ends with the test at the latest."""
 
     def __init__(self, *arguments: str, **environment: str) -> None:
         self.process = subprocess.Popen(
@@ -32,7 +32,7 @@ class Serve:
         )
 
     def block(self) -> str:
-        """What it says when it is ready: up to the first empty line after the last fact."""
+        """The lines that it prints when it is ready, up to the first empty line after the last fact."""
         assert self.process.stdout
         lines: list[str] = []
         while not (len(lines) > 2 and not lines[-1].strip()):
@@ -98,7 +98,7 @@ def options(address: str, node: int) -> dict[str, str]:
 
 
 def beginning_with(code: str, folder: Path) -> str:
-    """A PYTHONPATH with which every Python runs this code first."""
+    """A PYTHONPATH that makes every Python process run this code first."""
     (folder / "sitecustomize.py").write_text(code)
     return os.pathsep.join([str(folder), *sys.path])
 
@@ -116,7 +116,7 @@ def test_it_says_once_that_the_native_part_is_missing_and_what_to_do(tmp_path: P
 def test_it_runs_without_what_only_linux_has(tmp_path: Path) -> None:
     code = "import errno, os, socket\ndel errno.EUCLEAN, os.fdatasync, os.posix_fallocate, socket.MSG_MORE\n"
     path, large = beginning_with(code, tmp_path), "x" * 100_000
-    for values in (["a", large], ["a", large, "a", large]):  # the second time from files that were there
+    for values in (["a", large], ["a", large, "a", large]):  # the second time from existing files
         with Serve("--data", str(tmp_path / "data"), "--port", "0", PYTHONPATH=path) as serve:
             address = serve.address()
             produce(address, "t", "a", large)
@@ -221,7 +221,7 @@ def test_a_service_manager_hears_that_it_is_ready_and_that_it_stops(tmp_path: Pa
 
 @contextmanager
 def hangups(disposition: signal.Handlers) -> Iterator[None]:
-    """How processes that are started here begin; these tests may themselves run under `nohup`."""
+    """Set the SIGHUP disposition that child processes inherit; these tests may themselves run under `nohup`."""
     before = signal.signal(signal.SIGHUP, disposition)
     try:
         yield

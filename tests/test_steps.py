@@ -1,4 +1,4 @@
-"""A step may fail with anything: it is said once, said again when it changes, and its end is said."""
+"""A step may raise anything: the error is logged once, again when it changes, and so is the recovery."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Rules of the tree that no other tool knows: who may import whom, who may touch the world, what may lie about.
+"""Rules of this repository that no other tool checks: imports between packages, access to time, randomness, disk and
+network, and which files are tracked.
 
-Read with `ast`, so that a rule is about the code and not about its spelling. Sizes and missing test files are printed
-as a hint (`make check` shows them) and stop nobody.
+They read the code with `ast`, so that spelling does not matter. Sizes and missing test files are only printed
+as a hint (`make check` shows them).
 """
 
 import ast
@@ -20,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "ottla"
 
 SHARED_MAX = 66  # pairs of places with six or more lines in common
-# Imports point one way. Each package may import those named here and itself; satellites that are not named may import
+# Imports point one way. Each package may import itself and those named here; satellites without an entry may import
 # everything.
 GROUND = {"errors", "clock", "descriptors", "disk", "config", "steps"}
 ARROWS = {
@@ -31,7 +32,7 @@ ARROWS = {
     "steps": {"errors"},
     "config": {"errors"},
     "wire": {"errors"},
-    "security": GROUND | {"wire", "client"},  # the client's way to read keys and certificates is the broker's, too
+    "security": GROUND | {"wire", "client"},  # the broker reads keys and certificates with the client's code
     "records": {"errors", "config"},
     "log": GROUND | {"records"},
     "cluster": GROUND | {"wire", "security"},
@@ -58,12 +59,12 @@ ARROWS = {
         "telemetry",
         "metrics",
     },
-    # Beside the broker: what talks to any cluster knows bytes and codes, and nothing of how a broker works.
+    # Not part of the broker: code that talks to any cluster depends on the wire format only, not on the broker.
     "client": {"errors", "wire", "records"},
     "spark": {"errors", "wire", "records", "client"},
 }
-# Machines that decide and do nothing know errors, messages and each other, whatever their package may know. Beside the
-# machines of a package stand the files that drive them.
+# Pure state machines import only errors, messages and each other, whatever their package may import. DRIVERS are the
+# files in the same packages that run them.
 PURE = (
     "cluster/control/",
     "cluster/image.py",
@@ -115,14 +116,15 @@ SATELLITES = {
     "tools",
 }
 
-# Decisions take time, chance, disk and network as parameters. What brings them in, and the files that may do it.
+# Decisions take time, randomness, disk and network as parameters. The modules that provide these, and the files that
+# may use them.
 WORLD = {
     "clock": {"time", "datetime", "sched"},
     "chance": {"random", "secrets", "uuid"},
     "disk": {"shutil", "tempfile", "mmap", "sqlite3", "io", "fcntl", "glob"},
     "network": {"socket", "ssl", "select", "selectors", "http", "urllib", "subprocess"},
 }
-HARMLESS = {"urllib.parse"}  # only text, whatever stands beside it
+HARMLESS = {"urllib.parse"}  # only handles text, unlike its siblings
 TOUCHES = {
     "clock": re.compile(r"os\.times|\w+\.now|\w+\.utcnow"),
     "chance": re.compile(r"os\.urandom"),
@@ -136,7 +138,7 @@ TOUCHES = {
 }
 ADAPTORS = {
     "clock": {"clock.py", "metrics/process.py"},
-    "chance": {"broker.py"},  # the root makes up a cluster id when there is none
+    "chance": {"broker.py"},  # generates a cluster id when there is none
     "disk": {
         "descriptors.py",
         "disk.py",
@@ -150,7 +152,7 @@ ADAPTORS = {
         "net/receiver.py",
         "security/certificates.py",
         "security/keys.py",
-    },  # net: sendfile, reading where that cannot be, and mapped memory
+    },  # net: sendfile, plain reads where it is not possible, and mapped memory
     "network": {
         "cluster/kazoo_thread.py",
         "cluster/peers.py",
@@ -163,9 +165,9 @@ ADAPTORS = {
         "security/keys.py",
         "security/stream.py",
         "broker.py",
-    },  # the root asks for the host's name
+    },  # broker.py looks up the host name
 }
-# Where a task, a thread or a request begins: what nobody foresaw ends there, with a line in the log.
+# Where a task, a thread or a request begins: unexpected exceptions are caught and logged there.
 ROOTS = {
     "net/connection.py",
     "net/dispatch.py",
@@ -186,8 +188,8 @@ ROOTS = {
 }
 
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|root|home|Users)/\w")
-# Package registries by digest, so that no host's name stands here either: those of Python (and its files), Maven (and
-# Apache's), Go, npm and Debian. Which of them, and by which mirror, is the business of the machine.
+# Package registries by digest, so that their host names are not in this file either: those of Python (and its files),
+# Maven (and Apache's), Go, npm and Debian. Registries and mirrors are configured on the machine, not here.
 REGISTRIES = {
     "a4aa2ac280bb8d1a",
     "8b5bb5eb9d758455",
@@ -242,13 +244,13 @@ def test_only_adaptors_touch_the_world(what: str) -> None:
 
 
 def test_exemptions_are_for_files_that_exist() -> None:
-    """One for a file that is gone would be waiting for somebody to move in."""
+    """A stale exemption would silently apply to a new file of that name."""
     exempt = [*PURE, *DRIVERS, *ROOTS, *(file for files in ADAPTORS.values() for file in files)]
     assert not [file for file in exempt if not (SOURCE / file).exists()]
 
 
 def test_errors_are_caught_by_name() -> None:
-    """All there is may be caught by the root of a task, or to clean up and raise again."""
+    """Only the root of a task may catch everything, or code that cleans up and raises again."""
     wrong = [
         f"{name(path)}:{node.lineno}"
         for path in sources()
@@ -276,7 +278,7 @@ def test_generated_pages_are_fresh() -> None:
 
 
 def test_walks_go_through_functions_that_exist() -> None:
-    """Those of docs/tour.md: numbered from 1, and no function twice, since a walk has no step back."""
+    """The walks in docs/tour.md: numbered from 1, and no function twice."""
     chapter = text(ROOT / "docs" / "tour.md").partition("\n## Four walks\n")[2].partition("\n## ")[0]
     walks = chapter.split("\n### ")[1:]
     assert len(walks) == 4
@@ -311,7 +313,7 @@ def test_only_text_is_kept() -> None:
 
 
 def is_picture(file: Path) -> bool:
-    """What the console's pages look like, made by its tests."""
+    """Screenshots of the console's pages, made by its tests."""
     return file.parent == ROOT / "docs" / "images" and file.suffix == ".png"
 
 
@@ -402,7 +404,7 @@ def tracked() -> list[Path]:
 
 @cache
 def text(file: Path) -> str:
-    """What git keeps of a file; bytes that are no text come out with a NUL, which no text has."""
+    """The content of a tracked file; a NUL, which no text has, if it is not UTF-8."""
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -418,7 +420,7 @@ def belongs_to(path: Path) -> str:
 
 
 def imported(path: Path) -> Iterator[tuple[str, int]]:
-    """Modules of Ottla that a module imports, at whatever depth, for the type checker or for real."""
+    """Modules of Ottla that a module imports, anywhere in it, also only for the type checker."""
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{name(path)}:{node.lineno}: imports are written in full"
@@ -466,7 +468,7 @@ def raises_again(handler: ast.ExceptHandler) -> bool:
 
 
 def test_no_more_places_share_their_lines() -> None:
-    """docs/design/007-shared-lines.md says why those that are left are left: a few more may come with a reason."""
+    """docs/design/007-shared-lines.md says why the existing ones stay; a few more are allowed for a good reason."""
     found = script("duplicates").find_pairs()
     print(f"{len(found)} pairs of places share six or more lines")
     shown = listed([f"{pair.lines} lines: {pair.first} {pair.second}" for pair in found])

@@ -1,7 +1,7 @@
-"""What `make wheels` makes: wheels whose names are true, and which work with their dependencies alone.
+"""What `make wheels` builds: wheels whose names are correct, and which work with only their dependencies installed.
 
-The wheel for this machine is built here with what cargo has kept, which takes seconds. That of another machine would
-take minutes; the tests of its name, its failures and its checks have a stand-in for the compiler.
+The wheel for this machine is built here from cargo's cache, which takes seconds. One for another machine would
+take minutes; the tests of its name, its failures and its checks use a stand-in for the compiler.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def test_a_wheel_works_with_nothing_but_its_dependencies(wheel: Path, tmp_path: 
 
 
 def link(name: str, site: Path) -> None:
-    """Have a package that is installed here in another environment, too."""
+    """Make a package that is installed here available in another environment."""
     found = distribution(name)
     for top in {file.parts[0] for file in found.files or () if file.parts[0] != ".."}:
         if not (site / top).exists():
@@ -108,7 +108,7 @@ def test_the_page_on_the_index_has_no_link_that_needs_the_clone(wheel: Path) -> 
 
 
 def compiler(folder: Path, failure: str = "") -> str:
-    """A PATH with programs that stand for Rust's and zig's, and make an ELF file of a few bytes."""
+    """A PATH with stand-ins for Rust's and zig's programs, which write an ELF file of a few bytes."""
     folder.mkdir()
     library = folder / "libottla_native.so"
     library.write_bytes(elf(183, b"GLIBC_2.17"))
@@ -150,7 +150,7 @@ def test_a_wheel_that_was_asked_for_has_its_library_or_is_not_made(tmp_path: Pat
         ("manylinux_2_17_aarch64", elf(62, b"GLIBC_2.17"), "for machine 62, not for aarch64"),
         ("manylinux_2_17_x86_64", elf(62, b"GLIBC_2.4 GLIBC_2.28"), "needs glibc 2.28"),
         ("manylinux_2_17_x86_64", b"text", "for machine None, not for x86_64"),
-        ("linux_x86_64", elf(62, b""), "not a name of a wheel"),
+        ("linux_x86_64", elf(62, b""), "not the name of an abi3"),
     ],
 )
 def test_a_wheel_that_promises_too_much_is_refused(name: str, library: bytes, said: str | None, tmp_path: Path) -> None:

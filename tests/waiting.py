@@ -1,4 +1,4 @@
-"""How tests wait: until something is true, for far longer than it should take even on a slow and busy machine.
+"""Waiting in tests: until something is true, with a limit far above what even a slow and busy machine needs.
 
 A test fails because something never happens, not because it happens late. So there is one generous limit for all.
 """
@@ -16,12 +16,12 @@ Found = TypeVar("Found")
 
 WAIT_S: Final = 120.0
 PAUSE_S: Final = 0.02
-TURNS: Final = 1000  # of a loop, before it may rest
+TURNS: Final = 1000  # turns of the loop without a pause, before it sleeps
 TURN_S: Final = 0.001
 
 
 def wait_until(ready: Callable[[], Found], what: object = "it did not come true", seconds: float = WAIT_S) -> Found:
-    """Poll until `ready` returns something true, and return that. `what` is said on failure; it may be a callable."""
+    """Poll until `ready` returns something true, and return that. `what` is the failure message, or a callable."""
     deadline = time.monotonic() + seconds
     while not (found := ready()):
         if time.monotonic() > deadline:
@@ -31,7 +31,7 @@ def wait_until(ready: Callable[[], Found], what: object = "it did not come true"
 
 
 async def until(ready: Callable[[], Found], what: object = "it did not come true", seconds: float = WAIT_S) -> Found:
-    """`wait_until` on an event loop: lets it turn, at first without a pause, so that short moments are seen."""
+    """`wait_until` on an event loop: polls at every turn, at first without a pause, so that short states are seen."""
     deadline, turn = time.monotonic() + seconds, 0
     while not (found := ready()):
         if time.monotonic() > deadline:

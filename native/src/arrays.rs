@@ -1,4 +1,4 @@
-//! Arrow's arrays as they come in: buffers that are checked as they are read, so that no array can lead astray.
+//! Arrow arrays as input: every access to their buffers is checked, so that no malformed array can do harm.
 
 const WRONG: &str = "an array does not have the buffers that it claims";
 
@@ -15,7 +15,7 @@ fn int(data: &[u8], row: usize) -> Result<i32, &'static str> {
     Ok(i32::from_ne_bytes(*bytes))
 }
 
-/// Where row `row` lies: positions[row]..positions[row + 1].
+/// The range of row `row`: positions[row]..positions[row + 1].
 fn span(positions: &[u8], row: usize) -> Result<std::ops::Range<usize>, &'static str> {
     let (start, end) = (int(positions, row)?, int(positions, row + 1)?);
     match (usize::try_from(start), usize::try_from(end)) {
@@ -34,7 +34,7 @@ pub(crate) struct Blobs<'a> {
 }
 
 impl<'a> Blobs<'a> {
-    /// How many bytes all rows have together, nulls not looked at.
+    /// The bytes of all rows together, without regard to nulls.
     pub(crate) fn size(&self) -> usize {
         let ends = (int(self.positions, self.first), int(self.positions, self.first + self.count));
         if let (Ok(start), Ok(end)) = ends {

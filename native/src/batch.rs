@@ -4,7 +4,7 @@ use crate::varint::{self, CUT, Claim, byte};
 
 pub(crate) const HEADER_SIZE: usize = 61;
 pub(crate) const LOG_OVERHEAD: usize = 12; // base offset and length
-pub(crate) const CHECKED: usize = 21; // where the part under the checksum begins
+pub(crate) const CHECKED: usize = 21; // the checksum covers everything from here on
 const MAGIC: usize = 16;
 const ENTRY_LENGTH_MIN: i32 = 14; // of any magic
 pub(crate) const RECORD_SIZE_MIN: usize = 7;
@@ -53,14 +53,14 @@ impl Header {
         (self.attributes & CODEC) as u8
     }
 
-    /// None where no log has offsets.
+    /// None beyond the range of offsets in a log.
     pub(crate) fn last_offset(&self) -> Option<i64> {
         let last = self.base_offset.checked_add(i64::from(self.last_offset_delta))?;
         (self.base_offset >= 0 && self.last_offset_delta >= 0 && last < i64::MAX).then_some(last)
     }
 }
 
-/// Whether an idempotent producer has given an epoch and a sequence. `data` begins with a header.
+/// Whether the batch has the epoch and sequence of an idempotent producer. `data` begins with a header.
 pub(crate) fn numbered(data: &[u8]) -> bool {
     let Some(&[high, low, sign, ..]) = data.get(51..HEADER_SIZE) else {
         return false;
@@ -74,7 +74,7 @@ pub(crate) enum Entry<'a> {
     End,                     // nothing, or a torn batch
 }
 
-/// What begins at the beginning of `data`.
+/// The entry at the beginning of `data`.
 pub(crate) fn entry(data: &[u8]) -> Claim<Entry<'_>> {
     let Some(&magic) = data.get(MAGIC) else {
         return Ok(Entry::End);
@@ -99,7 +99,7 @@ pub(crate) fn entry(data: &[u8]) -> Claim<Entry<'_>> {
     }
 }
 
-/// A record as it lies there; offset and time count from the batch's.
+/// A record in place; offset and timestamp are deltas.
 pub(crate) struct Record<'a> {
     pub(crate) offset_delta: i32,
     pub(crate) time_delta: i64,
@@ -108,13 +108,13 @@ pub(crate) struct Record<'a> {
     headers: &'a [u8], // from their number on
 }
 
-/// The record that begins at `at`, which moves behind it. Headers are read by `Record::headers`.
+/// The record that begins at `at`; moves `at` past it. Headers are read by `Record::headers`.
 #[inline(always)]
 pub(crate) fn record<'a>(data: &'a [u8], at: &mut usize) -> Claim<Record<'a>> {
     let size = length(data, at)?.ok_or(CUT)?;
     let body = data.get(*at..*at + size).ok_or(CUT)?;
     *at += size;
-    let mut at = 1; // after the attributes, which mean nothing yet
+    let mut at = 1; // after the attributes, which are unused so far
     let time_delta = varint::signed_long(varint::unsigned_long(body, &mut at)?);
     let offset_delta = varint::signed(varint::unsigned(body, &mut at)?);
     let key = blob(body, &mut at)?;
@@ -123,7 +123,7 @@ pub(crate) fn record<'a>(data: &'a [u8], at: &mut usize) -> Claim<Record<'a>> {
 }
 
 impl<'a> Record<'a> {
-    /// Hands each header to `each`; how many there are. They must fill the record to its end.
+    /// Passes each header to `each`; returns their number. They must fill the record to its end.
     #[inline(always)]
     pub(crate) fn headers(&self, each: impl FnMut(&'a [u8], Option<&'a [u8]>)) -> Claim<usize> {
         if self.headers == [0] { Ok(0) } else { headers(self.headers, each) }
@@ -140,7 +140,7 @@ fn headers<'a>(data: &'a [u8], mut each: impl FnMut(&'a [u8], Option<&'a [u8]>))
     if at == data.len() { Ok(count) } else { Err("a record is longer than what is in it") }
 }
 
-/// A length, or None for a negative one, which stands for null.
+/// A length, or None for a negative one, which means null.
 #[inline(always)]
 fn length(data: &[u8], at: &mut usize) -> Claim<Option<usize>> {
     let zigzag = varint::unsigned(data, at)?;
@@ -157,7 +157,7 @@ fn blob<'a>(data: &'a [u8], at: &mut usize) -> Claim<Option<&'a [u8]>> {
     Ok(Some(found))
 }
 
-/// Whether a control record says that a transaction was aborted.
+/// Whether a control record is an abort marker.
 pub(crate) fn aborts(record: &Record<'_>) -> Claim<bool> {
     let mut at = 0;
     let key = record.key.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! One record after the other, through windows of which a record may span many.
+//! Reads one record after the other from windows; a record may span several windows.
 
 use crate::varint::{CUT, signed, signed_long};
 use crate::windows::{Stop, Windows};
@@ -10,14 +10,14 @@ pub(crate) struct Cursor<W> {
     limit: u64,
 }
 
-/// What a record says of itself; offset and time count from the batch's.
+/// A record's metadata; offset and timestamp are deltas.
 pub(crate) struct Seen {
     pub(crate) offset_delta: i32,
     pub(crate) time_delta: i64,
     pub(crate) has_key: bool,
 }
 
-/// The same, with what is in it. `headers` is their number.
+/// The same, with key and value. `headers` is their number.
 pub(crate) struct Taken {
     pub(crate) offset_delta: i32,
     pub(crate) time_delta: i64,
@@ -36,7 +36,7 @@ impl<W: Windows> Cursor<W> {
         self.before + self.at as u64
     }
 
-    /// Whether nothing follows. Reads on until that is known.
+    /// Whether nothing follows. Reads more windows until that is known.
     pub(crate) fn ended(&mut self) -> Result<bool, Stop> {
         Ok(self.at == self.windows.window().len() && !self.more()?)
     }
@@ -127,7 +127,7 @@ impl<W: Windows> Cursor<W> {
     }
 
     fn take(&mut self, size: usize) -> Result<Vec<u8>, Stop> {
-        let mut found = Vec::new(); // grows with what is there, not with what was declared
+        let mut found = Vec::new(); // grows with the bytes read, not with the declared length
         loop {
             let here = &self.windows.window()[self.at..];
             let wanted = (size - found.len()).min(here.len());
@@ -167,7 +167,7 @@ impl<W: Windows> Cursor<W> {
         self.length(end)?.map(|size| self.take(size)).transpose()
     }
 
-    /// The size of the record, then its attributes, which mean nothing yet; where it must end.
+    /// Reads the size of the record and its attributes, which are unused so far; returns where it must end.
     #[inline(always)]
     fn begin(&mut self) -> Result<u64, Stop> {
         let size = self.varint()?;
@@ -202,7 +202,7 @@ impl<W: Windows> Cursor<W> {
         Ok(())
     }
 
-    /// Walks over one record, every field of it.
+    /// Walks over every field of one record.
     #[inline(always)]
     pub(crate) fn record(&mut self) -> Result<Seen, Stop> {
         let end = self.begin()?;

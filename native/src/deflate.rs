@@ -11,11 +11,11 @@ pub(crate) const XERIAL_HEADER: &[u8] = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00
 pub(crate) const XERIAL_BLOCK: usize = 32 * 1024; // the block size of the Java writer
 pub(crate) const LZ4_HEADER: &[u8] = b"\x04\x22\x4d\x18\x60\x40\x82"; // independent blocks of 64 KiB, no checksums
 pub(crate) const LZ4_BLOCK: usize = 64 * 1024;
-const LZ4_DEFAULT: i32 = 9; // Kafka's default level, for which its writer takes the fast compressor
-const LZ4_DENSE: i32 = 3; // from here on the library's own writer of frames takes the dense one
+const LZ4_DEFAULT: i32 = 9; // Kafka's default level, for which its writer uses the fast compressor
+const LZ4_DENSE: i32 = 3; // from this level on the library's own frame writer uses the dense compressor
 pub(crate) const ZSTD_DEFAULT: i32 = 3;
 
-/// What the codecs keep from one batch to the next.
+/// Codec state that is reused from one batch to the next.
 pub(crate) struct Deflater {
     codec: u8,
     level: Option<i32>,
@@ -106,7 +106,7 @@ pub(crate) fn lz4_mode(level: Option<i32>) -> CompressionMode {
     }
 }
 
-/// What the largest block can take when it is packed.
+/// The most bytes that a block can take when compressed.
 pub(crate) fn lz4_room() -> Result<usize, String> {
     lz4::block::compress_bound(LZ4_BLOCK).map_err(|error| error.to_string())
 }

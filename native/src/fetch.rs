@@ -1,23 +1,23 @@
-//! A consumer's Fetch request as it lies in its frame, and the answer to it but for the records.
-//! `ottla.handlers.fetch_shortcut` has the laws: what is not quite usual is not read here (None), and the decoder in
-//! Python says what is wrong with it, if anything is.
+//! Reads a consumer's Fetch request in its frame, and builds the response except for the records.
+//! `ottla.handlers.fetch_shortcut` has the rules: an unusual request is not read here (None); the decoder in Python
+//! handles it and reports errors.
 
 use std::mem::take;
 
 use crate::fields::{Fields, Topic, put_count, put_varint};
 
 const KEY: i16 = 1;
-/// From the first version in which no codec is unknown to the client to the last.
+/// From the first version whose clients know every codec to the last.
 const VERSIONS: std::ops::RangeInclusive<i16> = 10..=18;
 const RACKS: i16 = 11;
 const FLEXIBLE: i16 = 12;
 const BY_ID: i16 = 13;
-const REPLICA_STATE: i16 = 15; // a tagged field in place of the replica's id
+const REPLICA_STATE: i16 = 15; // a tagged field replaces the replica id
 const CONSUMER: i32 = -1;
-/// How many partitions are handled in one go.
+/// How many partitions are handled in one call.
 const ENTRIES_MAX: usize = 200;
 
-/// What is asked of one partition.
+/// The request for one partition.
 pub(crate) struct Entry<'a> {
     pub(crate) topic: Topic<'a>,
     pub(crate) index: i32,
@@ -59,9 +59,9 @@ pub(crate) fn read(frame: &[u8]) -> Option<Request<'_>> {
         for _ in 0..count {
             let (index, leader_epoch, offset) = (from.int()?, from.int()?, from.long()?);
             if flexible && from.int()? != -1 {
-                return None; // it knows what it has fetched last, as followers do
+                return None; // it sends the last fetched epoch, as followers do
             }
-            from.long()?; // where the log of a follower begins
+            from.long()?; // a follower's log start offset
             let size_max = from.int()?;
             from.no_tags(flexible)?;
             entries.push(Entry { topic, index, leader_epoch, offset, size_max });
@@ -99,7 +99,7 @@ fn topic<'a>(from: &mut Fields<'a>, version: i16, count_max: usize) -> Option<(T
     (1..=count_max).contains(&count).then_some((topic, count))
 }
 
-/// What is told of one partition: its high watermark, the last stable offset, where its log begins, and how many bytes
+/// The response for one partition: its high watermark, last stable offset, log start offset, and how many bytes
 /// of records follow.
 pub(crate) struct Part {
     pub(crate) index: i32,
@@ -109,7 +109,7 @@ pub(crate) struct Part {
     pub(crate) size: usize,
 }
 
-/// The answer with the length before it, cut wherever records go.
+/// The response including its length, split wherever records go.
 pub(crate) fn answer(
     version: i16,
     correlation: i32,
@@ -124,7 +124,7 @@ pub(crate) fn answer(
             out.push(0);
         }
     };
-    out.extend([0; 4]); // the length, when it is known
+    out.extend([0; 4]); // the length, filled in later
     out.extend(correlation.to_be_bytes());
     end_tags(&mut out);
     out.extend([0; 6]); // not throttled, no error
@@ -140,12 +140,12 @@ pub(crate) fn answer(
             out.extend(part.stable.to_be_bytes());
             out.extend(part.start.to_be_bytes());
             match (committed, flexible) {
-                (true, _) => put_count(&mut out, 0, flexible), // nothing was aborted
-                (false, true) => put_varint(&mut out, 0),      // null: it was not asked for
+                (true, _) => put_count(&mut out, 0, flexible), // no aborted transactions
+                (false, true) => put_varint(&mut out, 0),      // null: not read_committed
                 (false, false) => out.extend([255; 4]),
             }
             if version >= RACKS {
-                out.extend([255; 4]); // no other replica to read from
+                out.extend([255; 4]); // no preferred read replica
             }
             put_count(&mut out, part.size, flexible);
             if part.size > 0 {

@@ -1,5 +1,5 @@
-//! The fields of a request as they lie in its frame, and those of an answer: for the requests that are read without
-//! messages. What is not quite usual is not read here (None).
+//! Fields of requests in their frames, and fields of responses: for requests that are read without Python's message
+//! classes. Unusual requests are not read here (None).
 
 use std::ops::RangeInclusive;
 use std::str::from_utf8;
@@ -28,7 +28,7 @@ impl Topic<'_> {
     }
 }
 
-/// The fields of a frame, one after the other; None where it ends too early or has something unusual.
+/// Reads the fields of a frame in order; None where it ends too early or has something unusual.
 pub(crate) struct Fields<'a> {
     frame: &'a [u8],
     pub(crate) at: usize,
@@ -39,7 +39,7 @@ impl<'a> Fields<'a> {
         Fields { frame, at: 0 }
     }
 
-    /// The version and the correlation id of a request of this API, in a version that is known here.
+    /// The version and the correlation id, if the request is of this API and in a supported version.
     pub(crate) fn header(&mut self, key: i16, versions: RangeInclusive<i16>, flexible: i16) -> Option<(i16, i32)> {
         let (found, version, correlation) = (self.short()?, self.short()?, self.int()?);
         if found != key || !versions.contains(&version) {
@@ -97,7 +97,7 @@ impl<'a> Fields<'a> {
         (!flexible || self.array() == Some([0])).then_some(())
     }
 
-    /// None inside: it is null.
+    /// Some(None) is a null string.
     pub(crate) fn string(&mut self, flexible: bool) -> Option<Option<&'a str>> {
         let size = if flexible {
             self.varint()?.checked_sub(1)

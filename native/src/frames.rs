@@ -1,4 +1,4 @@
-//! What the frames of lz4 and zstd say of themselves: how large they can become, before anything is inflated.
+//! Headers of lz4 and zstd frames: how large their content can be, before anything is decompressed.
 
 use crate::varint::Claim;
 use crate::xxhash::xxh32;
@@ -7,7 +7,7 @@ const LZ4_MAGIC: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
 pub(crate) const LZ4_STORED: u32 = 0x8000_0000;
 const LZ4_RATIO_MAX: usize = 255;
 /// Magic, flags (version 1, independent blocks, no checksums, no size), block size, hash of these two: the header that
-/// the Java client and librdkafka write, for blocks of 64 KiB, and the same for the three larger sizes.
+/// the Java client and librdkafka write, for blocks of 64 KiB and for the three larger sizes.
 const LZ4_PLAIN: [[u8; 7]; 4] = [
     [0x04, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82],
     [0x04, 0x22, 0x4d, 0x18, 0x60, 0x50, 0xfb],
@@ -22,7 +22,7 @@ const ZSTD_BLOCK_MAX: usize = 128 * 1024;
 const ZSTD_REPEAT: usize = 1;
 const ZSTD_COMPRESSED: usize = 2;
 
-/// The header of an lz4 frame as Kafka reads it: no dictionary, and blocks that do not look back at each other.
+/// The header of an lz4 frame as Kafka reads it: no dictionary, and independent blocks.
 #[derive(Clone, Copy)]
 pub(crate) struct Lz4Frame {
     pub(crate) header_size: usize,
@@ -40,7 +40,7 @@ impl Lz4Frame {
         if flags & 0b10_0000 == 0 {
             return Err("lz4: blocks that depend on each other");
         }
-        let hash_at = 6 + if flags & 0b1000 != 0 { 8 } else { 0 }; // the size of the content, of no interest
+        let hash_at = 6 + if flags & 0b1000 != 0 { 8 } else { 0 }; // the content size, ignored
         let hash = *data.get(hash_at).ok_or("lz4: the frame is cut short")?;
         if (xxh32(&data[4..hash_at]) >> 8) as u8 != hash {
             return Err("lz4: the header of the frame does not match its checksum");
@@ -54,7 +54,7 @@ impl Lz4Frame {
     }
 }
 
-/// Up to eight bytes, little-endian; what lies beyond the end counts as zero.
+/// Up to eight bytes, little-endian; bytes beyond the end count as zero.
 fn number(data: &[u8], at: usize, size: usize) -> u64 {
     let found = data.get(at..).unwrap_or_default();
     found[..found.len().min(size)].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
@@ -90,8 +90,8 @@ pub(crate) fn lz4_bound(data: &[u8]) -> Claim<usize> {
     Ok(bound)
 }
 
-/// Inflates a frame of the kind that nearly all producers write, block by block into its place. None if it is of another
-/// kind or not sound: the library's own reader of frames then has the word.
+/// Decompresses a frame of the kind that nearly all producers write, block by block in place. None if it is of another
+/// kind or invalid: the library's own frame reader then decides.
 pub(crate) fn lz4_plain(data: &[u8], room: &mut [u8]) -> Option<usize> {
     let kind = LZ4_PLAIN.iter().position(|header| data.starts_with(header))?;
     let block_max = LZ4_BLOCK_MIN << (2 * kind);
@@ -119,7 +119,7 @@ pub(crate) fn lz4_plain(data: &[u8], room: &mut [u8]) -> Option<usize> {
     }
 }
 
-/// The most bytes that the frames can inflate to, and how far back one of them may look, as it declares.
+/// The most bytes that the frames can decompress to, and the largest window that one of them declares.
 pub(crate) fn zstd_bound(data: &[u8]) -> Claim<(usize, u64)> {
     let (mut bound, mut at, mut window) = (0_usize, 0, 0);
     while at < data.len() {
@@ -140,7 +140,7 @@ pub(crate) fn zstd_bound(data: &[u8]) -> Claim<(usize, u64)> {
     Ok((bound, window))
 }
 
-/// The most that the frame at `at` can become, and where it ends.
+/// The most bytes that the frame at `at` can decompress to, and where it ends.
 fn zstd_frame(data: &[u8], mut at: usize) -> Claim<(usize, usize)> {
     let descriptor = data[at + 4];
     let (single, size_flag) = (usize::from(descriptor >> 5 & 1), descriptor >> 6);
@@ -169,7 +169,7 @@ fn zstd_frame(data: &[u8], mut at: usize) -> Claim<(usize, usize)> {
 fn zstd_window(data: &[u8], at: usize) -> u64 {
     let descriptor = data[at + 4];
     if descriptor >> 5 & 1 == 1 {
-        let at = at + 5 + [0, 1, 2, 4][usize::from(descriptor & 3)]; // one segment: all of the content
+        let at = at + 5 + [0, 1, 2, 4][usize::from(descriptor & 3)]; // single segment: the window is the whole content
         return number(data, at, 1 << (descriptor >> 6));
     }
     let window = data[at + 5];

@@ -1,5 +1,5 @@
-//! Hostile bytes, with the checks for overflow on: whatever comes in, an answer or an error comes out, and the answer keeps
-//! the laws. That it is also the answer of the twin in Python is tested from there.
+//! Hostile bytes, with overflow checks on: every input gives a result or an error, and the result keeps the rules.
+//! Tests in Python check that the Python version gives the same result.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::writer::{Rows, Target, encode};
 const ROUNDS: usize = 4000;
 const SIZE_MAX: usize = 1 << 20;
 
-/// A generator of numbers that is the same everywhere (xorshift).
+/// A random number generator that is the same on every platform (xorshift).
 struct Chance(u64);
 
 impl Chance {
@@ -111,14 +111,14 @@ const RULES: Rules =
     Rules { keyed: true, create_time: true, now_ms: 1_700_000_000_000, before_ms: 1000, after_ms: 1000, errors_max: 3 };
 const LIMITS: Limits = Limits { inflated: SIZE_MAX as u64, records: 10_000 };
 
-/// A batch with its checksum put right, so that what is below it is looked at.
+/// A batch with its checksum corrected, so that the checks after it run.
 fn sealed(mut data: Vec<u8>) -> Vec<u8> {
     let crc = crc32c::crc32c(&data[21..]);
     data[17..21].copy_from_slice(&crc.to_be_bytes());
     data
 }
 
-/// The first batch of these, as a client numbers it.
+/// The first batch of these, with offsets as a client sends them.
 fn first(data: &[u8]) -> Vec<u8> {
     let length = u32::from_be_bytes([data[8], data[9], data[10], data[11]]) as usize;
     data[..length + 12].to_vec()
@@ -171,7 +171,7 @@ fn hostile_batches_get_a_verdict() {
 
 #[test]
 fn bombs_end_at_the_limit() {
-    // One record that says it is longer than any limit, and zeros for it.
+    // One record that declares a length beyond any limit, and zeros as its content.
     let mut content = Vec::new();
     crate::varint::put(2_000_000_000, &mut content);
     content.extend_from_slice(&[0, 0, 0]);

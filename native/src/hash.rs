@@ -18,7 +18,7 @@ pub(crate) fn murmur2(key: &[u8]) -> i32 {
     (digest ^ digest >> 15) as i32
 }
 
-/// Where Kafka's Java clients send a record with this key.
+/// The partition to which Kafka's Java clients send a record with this key.
 pub(crate) fn partition(key: &[u8], count: i32) -> i32 {
     (murmur2(key) & i32::MAX) % count
 }

@@ -1,4 +1,4 @@
-//! The records of a compressed batch. Never more than a given number of bytes are inflated, whatever the input claims:
+//! The records of a compressed batch. Never decompresses more than a given number of bytes, whatever the input says:
 //! gzip and snappy are stopped at the limit, and the block headers of lz4 and zstd give an upper bound beforehand.
 
 use std::io::Read;
@@ -16,17 +16,17 @@ pub(crate) const ZSTD: u8 = 4;
 
 pub(crate) const XERIAL: &[u8] = b"\x82SNAPPY\x00";
 pub(crate) const XERIAL_HEADER_SIZE: usize = 16;
-pub(crate) const SNAPPY_RATIO_MAX: usize = 32; // a copy of 3 bytes yields at most 64: nothing honest declares more
+pub(crate) const SNAPPY_RATIO_MAX: usize = 32; // a copy of 3 bytes yields at most 64: no valid input declares more
 const GZIP_MAGIC: &[u8] = b"\x1f\x8b";
 const GZIP_WINDOW: u8 = 15;
-const STEP: usize = 8 * 1024; // as the twin's library reads: a frame that ends within the first step escapes some checks
+const STEP: usize = 8 * 1024; // as Python's library reads: a frame that ends within the first step escapes some checks
 
 type Inflated = Result<usize, String>;
 
-/// Room for one batch after the other, and what the codecs keep between them.
+/// A buffer reused from batch to batch, and reused codec state.
 #[derive(Default)]
 pub(crate) struct Inflater {
-    room: Vec<u8>, // only ever grows, so that it is cleared once
+    room: Vec<u8>, // never shrinks, so that it is zeroed only once
     zstd: Option<DCtx<'static>>,
 }
 
@@ -51,7 +51,7 @@ impl Inflater {
         }
     }
 
-    /// Several members in a row are one stream; what follows the last is ignored.
+    /// Several members in a row are one stream; bytes after the last are ignored.
     fn gzip(&mut self, data: &[u8], size_max: usize) -> Inflated {
         let (mut size, mut rest) = (0, data);
         loop {
@@ -89,7 +89,7 @@ impl Inflater {
         let mut size = 0;
         while !rest.is_empty() {
             if rest.starts_with(XERIAL) {
-                rest = rest.get(XERIAL_HEADER_SIZE..).unwrap_or_default(); // one stream after another
+                rest = rest.get(XERIAL_HEADER_SIZE..).unwrap_or_default(); // concatenated streams
                 continue;
             }
             let (length, after) = rest.split_at(rest.len().min(4));
@@ -101,7 +101,7 @@ impl Inflater {
         Ok(size)
     }
 
-    /// Appends to what is there, `start` bytes; the new size.
+    /// Appends after the first `start` bytes; returns the new size.
     fn snappy_block(&mut self, block: &[u8], start: usize, size_max: usize) -> Inflated {
         let size = snap::raw::decompress_len(block).map_err(|error| error.to_string())?;
         if size > block.len() * SNAPPY_RATIO_MAX {
@@ -138,10 +138,10 @@ impl Inflater {
     }
 }
 
-/// Reads all there is into `room`, behind the `size` bytes that it has; the new size.
+/// Reads everything into `room`, after its first `size` bytes; returns the new size.
 fn drain(reader: &mut impl Read, room: &mut [u8], mut size: usize) -> Inflated {
     loop {
-        // One byte more than there may be, to tell the end from a limit that was met.
+        // One byte more than allowed, to distinguish the end from the limit.
         let mut spill = [0];
         let end = room.len().min(size + STEP);
         let step = if size < end { &mut room[size..end] } else { &mut spill[..] };

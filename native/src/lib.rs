@@ -1,9 +1,9 @@
-//! Kafka's record batches, for `ottla.records.native`, the only caller: the broker's check of what it is sent, single
-//! records of what it stored, and whole fetches ↔ Arrow columns.
+//! Kafka's record batches, for `ottla.records.native`, the only caller: the broker's check of produced batches, lookup
+//! of single stored records, and whole fetches ↔ Arrow columns.
 //!
-//! Columns leave as plain buffers (`Region`) that pyarrow adopts in place, and arrays come in as theirs. That is smaller
-//! than a library for Arrow or its C interface, and as fast: a call is a fetch of a megabyte or more, and making a dozen
-//! buffer objects for it takes microseconds. The interpreter's lock is free while bytes are worked on.
+//! Columns are returned as plain buffers (`Region`) that pyarrow adopts in place, and arrays are passed as pyarrow's
+//! buffers. That is smaller than an Arrow library or its C interface, and as fast: a call handles a fetch of a megabyte
+//! or more, and a dozen buffer objects take microseconds to create. The GIL is released while bytes are processed.
 
 mod arrays;
 mod batch;
@@ -231,7 +231,7 @@ fn limits((inflated, records): (u64, i64)) -> Limits {
     Limits { inflated, records }
 }
 
-/// Runs `work`, without the interpreter's lock if that is worth waiting for it afterwards.
+/// Runs `work`, without the GIL if the work is long enough to be worth taking it again afterwards.
 fn run<T: Send>(py: Python<'_>, release: bool, work: impl FnOnce() -> T + Send) -> T {
     if release { py.detach(work) } else { work() }
 }
@@ -261,10 +261,10 @@ fn sound(
     Some((found.last_offset_delta, found.max_timestamp, found.producer_id))
 }
 
-// Topic (a name or an id), partition, where its records begin and end, and the answer up to its result.
+// Topic (a name or an id), partition, where its records begin and end, and the response up to its result.
 type Part<'py> = (Bound<'py, PyAny>, i32, usize, usize, Bound<'py, PyBytes>);
 
-/// Acks, timeout, partitions, and the end of the answer.
+/// Acks, timeout, partitions, and the end of the response.
 #[pyfunction]
 fn read_produce<'py>(py: Python<'py>, frame: View) -> Option<(i16, i32, Vec<Part<'py>>, Bound<'py, PyBytes>)> {
     let found = produce::read(frame.bytes())?;
@@ -276,7 +276,7 @@ fn read_produce<'py>(py: Python<'py>, frame: View) -> Option<(i16, i32, Vec<Part
     Some((found.acks, found.timeout_ms, entries.collect(), PyBytes::new(py, &found.tail)))
 }
 
-/// Names and ids as Python has them. Partitions of a topic stand together, so that one object serves them all.
+/// Names and ids as Python objects. Partitions of a topic are adjacent, so that they share one object.
 struct Topics<'py, 'a> {
     py: Python<'py>,
     last: Option<(Topic<'a>, Bound<'py, PyAny>)>,
@@ -304,8 +304,8 @@ impl<'py, 'a> Topics<'py, 'a> {
 
 type Wanted<'py> = (Bound<'py, PyAny>, i32, i32, i64, i32); // topic, partition, leader epoch, offset, most bytes
 
-// Correlation id, longest wait, fewest and most bytes, whether only committed records are wanted, session and its
-// epoch, whether a rack is named, partitions, and those that are not wanted any more.
+// Correlation id, longest wait, fewest and most bytes, whether it is read_committed, session and its
+// epoch, whether a rack is given, partitions, and forgotten partitions.
 type FetchRead<'py> = (i32, i32, i32, i32, bool, i32, i32, bool, Vec<Wanted<'py>>, Vec<(Bound<'py, PyAny>, i32)>);
 
 #[pyfunction]
@@ -335,7 +335,7 @@ fn read_fetch<'py>(py: Python<'py>, frame: View) -> Option<FetchRead<'py>> {
 
 type Parts = Vec<(i32, i64, i64, i64, usize)>; // partition, high watermark, last stable offset, log start, bytes
 
-/// The pieces of an answer, between which the records go.
+/// The pieces of a response; the records go between them.
 #[pyfunction]
 fn answer_fetch<'py>(
     py: Python<'py>,
@@ -376,7 +376,7 @@ fn transcode<'py>(
     (told(verdict), PyBytes::new(py, &packed))
 }
 
-/// Why there is no answer: as the first two of a verdict.
+/// Why there is no result: as the first two of a verdict.
 fn stopped(stop: Stop) -> (u8, String) {
     match stop {
         Stop::Wrong(reason) => (validate::WRONG, reason),
@@ -426,7 +426,7 @@ fn portion<'py>(
 
 #[pymodule(name = "_native")]
 fn ottla_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("INTERFACE", 2)?; // of these functions; `ottla.records.native` uses no other
+    module.add("INTERFACE", 2)?; // version of these functions; `ottla.records.native` accepts no other
     module.add_class::<Region>()?;
     module.add_function(wrap_pyfunction!(decode, module)?)?;
     module.add_function(wrap_pyfunction!(encode, module)?)?;

@@ -1,5 +1,5 @@
-//! Compression of records that come in windows. The output has a limit, and beside it there is one block or one codec's
-//! own state: memory does not follow what goes through.
+//! Compression of records that arrive in windows. The output has a limit, and besides it there is only one block or the
+//! codec's state: memory does not grow with the input.
 
 use std::io::{self, Write};
 
@@ -60,7 +60,7 @@ impl Packer {
         Ok(Packer { writer: Some(writer) })
     }
 
-    /// Nothing more is kept once the output would be larger than allowed.
+    /// Once the output would be larger than allowed, everything is dropped.
     pub(crate) fn add(&mut self, data: &[u8]) {
         let written = match &mut self.writer {
             Some(Writer::Plain(out)) => out.write_all(data),
@@ -74,7 +74,7 @@ impl Packer {
         }
     }
 
-    /// All that was packed; None if it is too large.
+    /// The compressed output; None if it is too large.
     pub(crate) fn finish(&mut self) -> Option<Vec<u8>> {
         let finished = match self.writer.take()? {
             Writer::Plain(out) => Ok(out),
@@ -90,7 +90,7 @@ impl Packer {
 struct Blocks {
     lz4: bool,
     mode: CompressionMode,
-    block: Vec<u8>, // what does not fill one yet
+    block: Vec<u8>, // bytes that do not fill a block yet
     room: Vec<u8>,
     out: Bounded,
 }

@@ -1,20 +1,19 @@
-//! A Produce request as it lies in its frame, and the answer to it but for the offsets. `ottla.handlers.shortcut` has the
-//! laws: what is not quite usual is not read here (None), and the decoder in Python says what is wrong with it, if
-//! anything is.
+//! Reads a Produce request in its frame, and builds the response except for the offsets. `ottla.handlers.shortcut` has
+//! the rules: an unusual request is not read here (None); the decoder in Python handles it and reports errors.
 
 use crate::fields::{Fields, Topic, put_count};
 
-/// From the first version with the log's start in the answer to the last.
+/// From the first version with the log start offset in the response to the last.
 const VERSIONS: std::ops::RangeInclusive<i16> = 5..=13;
 const SINGLE_ERRORS: i16 = 8;
 const FLEXIBLE: i16 = 9;
 const BY_ID: i16 = 13;
-/// How many partitions are handled in one go, and how many objects the smallest frame can ask for.
+/// How many partitions are handled in one call; limits the objects that a small frame can cause.
 const ENTRIES_MAX: usize = 1024;
-/// Base offset, append time and log start: what Python puts between two pieces of the answer.
+/// Base offset, append time and log start, which Python puts between two pieces of the response.
 const RESULT_SIZE: usize = 24;
 
-/// The records of one partition: where they lie in the frame, and the answer up to their offset.
+/// The records of one partition: their place in the frame, and the response up to their offset.
 pub(crate) struct Entry<'a> {
     pub(crate) topic: Topic<'a>,
     pub(crate) index: i32,
@@ -27,7 +26,7 @@ pub(crate) struct Request<'a> {
     pub(crate) acks: i16,
     pub(crate) timeout_ms: i32,
     pub(crate) entries: Vec<Entry<'a>>,
-    pub(crate) tail: Vec<u8>, // of the answer
+    pub(crate) tail: Vec<u8>, // of the response
 }
 
 /// The request in a frame, without the length before it.
@@ -36,7 +35,7 @@ pub(crate) fn read(frame: &[u8]) -> Option<Request<'_>> {
     let (version, correlation) = from.header(0, VERSIONS, FLEXIBLE)?;
     let flexible = version >= FLEXIBLE;
     if from.string(flexible)?.is_some() {
-        return None; // of a transaction
+        return None; // transactional
     }
     let (acks, timeout_ms) = (from.short()?, from.int()?);
     let topics = from.count(flexible)?;
@@ -75,7 +74,7 @@ pub(crate) fn read(frame: &[u8]) -> Option<Request<'_>> {
     Some(Request { acks, timeout_ms, entries, tail })
 }
 
-/// The answer, in the order of the request. It is cut wherever a result goes.
+/// The response, in the order of the request. It is split wherever a result goes.
 struct Answer {
     version: i16,
     out: Vec<u8>,
@@ -84,7 +83,7 @@ struct Answer {
 impl Answer {
     fn new(version: i16, correlation: i32, topics: usize) -> Self {
         let mut answer = Answer { version, out: Vec::with_capacity(64) };
-        answer.out.extend([0; 4]); // the length, when it is known
+        answer.out.extend([0; 4]); // the length, filled in later
         answer.out.extend(correlation.to_be_bytes());
         answer.end_tags();
         answer.count(topics);
@@ -112,7 +111,7 @@ impl Answer {
         self.count(partitions);
     }
 
-    /// What stands before the result of a partition; what follows it begins the next piece.
+    /// The bytes before the result of a partition; those after it begin the next piece.
     fn partition(&mut self, index: i32) -> Vec<u8> {
         self.out.extend(index.to_be_bytes());
         self.out.extend([0; 2]); // no error

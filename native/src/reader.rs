@@ -1,4 +1,4 @@
-//! Batches → columns. The laws are those of `ottla.records.columns`, its twin in Python.
+//! Batches → columns. The rules are those of `ottla.records.columns`, the same in Python.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use crate::batch::{
 };
 use crate::inflate::Inflater;
 
-const ROW_SIZE: usize = 32; // what a row takes in the columns, besides its bytes
+const ROW_SIZE: usize = 32; // memory of a row in the columns, besides its bytes
 const HEADER_ROW_SIZE: usize = 16;
 
 pub(crate) struct Wanted {
@@ -29,7 +29,7 @@ pub(crate) struct Columns {
     pub(crate) bytes_read: usize,
 }
 
-/// Columns, or None if magic 0 or 1 is among the batches.
+/// Columns, or None if a batch has magic 0 or 1.
 pub(crate) fn decode(
     data: &[u8],
     wanted: &Wanted,
@@ -83,7 +83,7 @@ impl Columns {
         self.keys.data.len() + self.values.data.len() + ROW_SIZE * self.offsets.len() + headers
     }
 
-    /// Takes what is wanted of one batch; its last offset.
+    /// Takes the requested records of one batch; returns its last offset.
     fn batch(
         &mut self,
         head: &Header,
@@ -148,7 +148,7 @@ impl Columns {
     }
 }
 
-/// How many rows to make room for: what the batches say, as far as their bytes can bear it out.
+/// How many rows to reserve memory for: the count that the batches declare, limited by what their bytes can hold.
 fn survey(data: &[u8]) -> usize {
     let (mut at, mut rows) = (0, 0_usize);
     while let Ok(Entry::Batch(head, whole)) = batch::entry(&data[at..]) {
@@ -171,17 +171,17 @@ fn payload<'a>(
     if head.count < 0 { Err(format!("a batch cannot have {} records", head.count)) } else { Ok(data) }
 }
 
-/// Whether a control batch says that its producer's transaction was aborted.
+/// Whether a control batch is an abort marker.
 fn marker(head: &Header, whole: &[u8], wanted: &Wanted, inflater: &mut Inflater) -> Result<bool, String> {
     if head.count == 0 {
-        return Ok(false); // compaction took the marker and left the span
+        return Ok(false); // compaction removed the marker and kept the empty batch
     }
     let record = batch::record(payload(head, whole, wanted, inflater)?, &mut 0)?;
     record.headers(|_, _| ())?;
     Ok(batch::aborts(&record)?)
 }
 
-/// Which batches a reader of committed records must not see: the rule of Kafka's consumer.
+/// Which batches a `read_committed` reader must skip: the rule of Kafka's consumer.
 struct Aborts {
     ahead: Vec<(i64, i64)>, // first offset, producer; the next one last
     producers: HashSet<i64>,
@@ -248,7 +248,7 @@ impl Blobs {
     }
 }
 
-/// One bit a row, lowest first; rows past a multiple of 64 wait in `word`.
+/// One bit per row, lowest first; `word` holds the rows after the last multiple of 64.
 #[derive(Default)]
 pub(crate) struct Bits {
     pub(crate) words: Vec<u64>,
@@ -276,7 +276,7 @@ impl Bits {
     }
 }
 
-/// Lists of (key, value), one a row; null for a row without.
+/// Lists of (key, value), one per row; null for a row without headers.
 pub(crate) struct Headers {
     pub(crate) lists: Bits,
     pub(crate) positions: Vec<i32>,

@@ -1,5 +1,4 @@
-//! Memory that crosses between Python and here: the only file with `unsafe` in it, twice, because a buffer of Python is a
-//! pointer and a length.
+//! Memory shared with Python. The only file with `unsafe`, used twice, because a Python buffer is a pointer and a length.
 
 #![allow(unsafe_code)]
 
@@ -10,17 +9,17 @@ use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// Bytes of Python, kept alive and in place.
+/// A Python buffer, kept alive and in place.
 pub(crate) struct View(PyUntypedBuffer);
 
 impl View {
-    /// Python forbids to resize what is viewed; that nobody writes into it meanwhile is what the caller promises.
+    /// Python forbids resizing while a view exists; the caller guarantees that nobody writes meanwhile.
     pub(crate) fn bytes(&self) -> &[u8] {
         let size = self.0.len_bytes();
         if size == 0 {
             return &[];
         }
-        // SAFETY: contiguous (seen in `extract`), and alive for as long as the view is held.
+        // SAFETY: contiguous (checked in `extract`), and alive for as long as the view is held.
         unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast::<u8>(), size) }
     }
 }
@@ -37,7 +36,7 @@ impl<'py> FromPyObject<'_, 'py> for View {
     }
 }
 
-/// A finished column, or a part of one, which Python reads in place for as long as it likes.
+/// A finished column, or a part of one, which Python reads in place and keeps alive.
 #[pyclass(frozen)]
 pub(crate) struct Region(Cells);
 

@@ -1,4 +1,4 @@
-//! Single records of a stored batch: the first at or after a time, and a portion from an offset on.
+//! Single records of a stored batch: the first at or after a timestamp, and a limited number from an offset on.
 
 use crate::batch::{self, Entry, HEADER_SIZE, Header, LOG_APPEND_TIME};
 use crate::cursor::{Cursor, Taken};
@@ -50,7 +50,7 @@ pub(crate) fn since(data: &[u8], timestamp: i64, start: i64, limits: Limits) -> 
     }
 }
 
-/// The records from offset `start` on, until they are `records_max` or hold `bytes_max`.
+/// The records from offset `start` on, up to `records_max` records or `bytes_max` bytes.
 pub(crate) fn portion(
     data: &[u8],
     start: i64,

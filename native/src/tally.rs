@@ -1,12 +1,12 @@
-//! A number that stands for a set of rows, in whatever order and pieces they come: the sum of a hash of each. The twin
-//! is `ottla.records.digest`, which says what it is for.
+//! A digest of a set of rows that does not depend on their order or grouping: the sum of a hash of each. The Python
+//! version is `ottla.records.digest`, which says what it is for.
 
 use crate::arrays::Blobs;
 use crate::writer::Rows;
 
 const FIRST: u64 = 0x9e37_79b9_7f4a_7c15;
 const SECOND: u64 = 0xd6e8_feb8_6659_fd93;
-const NULL: u64 = u64::MAX; // in the place of a length
+const NULL: u64 = u64::MAX; // in place of a length
 
 pub(crate) fn tally(topics: Option<&Blobs<'_>>, rows: &Rows<'_>) -> Result<u64, &'static str> {
     let mut sum = 0u64;
@@ -38,7 +38,7 @@ pub(crate) fn tally(topics: Option<&Blobs<'_>>, rows: &Rows<'_>) -> Result<u64, 
     Ok(sum)
 }
 
-/// Multiply to twice the width, and fold that back.
+/// Multiplies to twice the width, and folds the halves.
 #[inline]
 fn fold(one: u64, other: u64) -> u64 {
     let wide = u128::from(one) * u128::from(other);

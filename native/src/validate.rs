@@ -1,5 +1,5 @@
-//! The broker's view of a batch: its checksum, and a complete walk over its records. `ottla.records.check` is its twin in
-//! Python and has the laws.
+//! The broker's check of a batch: its checksum, and a complete walk over its records. `ottla.records.check` is the Python
+//! version and has the rules.
 
 use crate::batch::{self, CHECKED, CONTROL, HEADER_SIZE, Header, LOG_APPEND_TIME, TRANSACTIONAL};
 use crate::cursor::Cursor;
@@ -10,7 +10,7 @@ pub(crate) const SOUND: u8 = 0;
 pub(crate) const CHECKSUM: u8 = 1;
 pub(crate) const WRONG: u8 = 2;
 pub(crate) const OVER: u8 = 3;
-pub(crate) const LARGE: u8 = 4; // packed anew it would be larger than allowed
+pub(crate) const LARGE: u8 = 4; // recompressed it would be larger than allowed
 
 const ZSTD: u8 = 4;
 const NO_TIMESTAMP: i64 = -1;
@@ -18,14 +18,14 @@ const NO_KEY: u8 = 1;
 const BAD_TIME: u8 = 2;
 const BAD_TYPE: u8 = 3;
 
-/// What the topic asks of each record. Times are compared as Kafka does, whose sums wrap.
+/// The topic's rules for each record. Timestamps are compared as in Kafka, whose sums wrap.
 pub(crate) struct Rules {
     pub(crate) keyed: bool,
     pub(crate) create_time: bool,
     pub(crate) now_ms: i64,
     pub(crate) before_ms: i64,
     pub(crate) after_ms: i64,
-    pub(crate) errors_max: usize, // how many refused records are named
+    pub(crate) errors_max: usize, // how many refused records are reported
 }
 
 #[derive(Clone, Copy)]
@@ -79,7 +79,7 @@ impl From<Stop> for Verdict {
     }
 }
 
-/// `data` is one batch of magic 2, all of it.
+/// `data` is exactly one batch of magic 2.
 pub(crate) fn check(data: &[u8], rules: &Rules, limits: Limits) -> Verdict {
     let head = match opened(data) {
         Ok(head) => head,
@@ -94,14 +94,14 @@ pub(crate) fn check(data: &[u8], rules: &Rules, limits: Limits) -> Verdict {
     found.unwrap_or_else(Verdict::from)
 }
 
-/// What is stored of a batch that needs nothing but its place.
+/// What the log needs to know of a batch that is stored unchanged.
 pub(crate) struct Sound {
     pub(crate) last_offset_delta: i32,
     pub(crate) max_timestamp: i64,
     pub(crate) producer_id: i64,
 }
 
-/// Whether a client's batch can be stored as it came: `ottla.records.check.sound` has the conditions. None: perhaps not.
+/// Whether a client's batch can be stored unchanged: `ottla.records.check.sound` has the conditions. None: perhaps not.
 pub(crate) fn sound(data: &[u8], rules: &Rules, zstd: bool, inflated_max: u64) -> Option<Sound> {
     let Ok(batch::Entry::Batch(head, whole)) = batch::entry(data) else {
         return None;
@@ -126,7 +126,7 @@ pub(crate) fn sound(data: &[u8], rules: &Rules, zstd: bool, inflated_max: u64) -
     })
 }
 
-/// The same, and the records packed with another codec, as long as they take no more than `size_max` bytes.
+/// The same, and the records recompressed with another codec, if they take no more than `size_max` bytes.
 pub(crate) fn transcode(
     data: &[u8],
     rules: &Rules,
@@ -150,7 +150,7 @@ pub(crate) fn transcode(
     };
     let verdict = found.unwrap_or_else(Verdict::from);
     if verdict.state != SOUND || verdict.errors_total > 0 {
-        return (verdict, Vec::new()); // what is wrong with a record comes before what is wrong with all
+        return (verdict, Vec::new()); // errors of single records take precedence over errors of the batch
     }
     match packer.finish() {
         Some(packed) => (verdict, packed),
@@ -166,7 +166,7 @@ fn opened(data: &[u8]) -> Result<Header, Verdict> {
     if crc32c::crc32c(&data[CHECKED..]) == head.crc { Ok(head) } else { Err(Verdict::new(CHECKSUM, String::new())) }
 }
 
-/// Windows that are packed when they have been walked over.
+/// Windows that are compressed again after they have been walked over.
 struct Retold<'a, W> {
     windows: W,
     packer: &'a mut Packer,
@@ -200,7 +200,7 @@ fn walk<W: Windows>(cursor: &mut Cursor<W>, head: &Header, rules: &Rules, limits
     let append_time = head.has(LOG_APPEND_TIME);
     for index in 0..count {
         if index >= limits.records {
-            return Err(Stop::Over); // a count may lie, so that it alone says nothing
+            return Err(Stop::Over); // the declared count may be wrong, so it alone proves nothing
         }
         let record = cursor.record()?;
         if i64::from(record.offset_delta) != index {

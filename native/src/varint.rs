@@ -1,11 +1,11 @@
-//! Zigzag varints: seven bits a byte, lowest first, the sign in the lowest bit.
+//! Zigzag varints: seven bits per byte, lowest first, the sign in the lowest bit.
 
-/// Bytes that cannot be what they claim to be, and why.
+/// Malformed bytes, and why.
 pub(crate) type Claim<T> = Result<T, &'static str>;
 
 pub(crate) const CUT: &str = "a record is cut short";
 
-/// The byte at `at`, which moves on.
+/// The byte at `at`; advances `at`.
 #[inline(always)]
 pub(crate) fn byte(data: &[u8], at: &mut usize) -> Claim<u8> {
     let found = *data.get(*at).ok_or(CUT)?;

@@ -1,11 +1,11 @@
-//! A walk over a region of a log file, as recovery needs it. `ottla.records.walk` is its twin in Python, and says what
-//! comes back and why it is so little for each batch.
+//! A walk over a region of a log file, for recovery. `ottla.records.walk` is the Python version, and says what
+//! is returned and why so little per batch.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::batch::{CHECKED, CONTROL, HEADER_SIZE, LOG_OVERHEAD, TRANSACTIONAL};
 
-const HEAD_SIZE: usize = 17; // up to the magic, which all formats have in the same place
+const HEAD_SIZE: usize = 17; // up to the magic, which is at the same place in all formats
 const WINDOW: usize = 5;
 
 /// As `ottla.records.walk.State`: end, offset_max, since, interval, timestamp, timestamp_offset, epoch.
@@ -16,7 +16,7 @@ type Point = (i64, usize, i64, i64);
 /// As `ottla.records.walk.Walked`.
 pub(crate) type Walked = (usize, bool, i64, i64, i64, i64, Vec<Point>, Vec<(i32, i64)>, Vec<usize>);
 
-/// None when there is a batch of magic 0 or 1.
+/// None if a batch has magic 0 or 1.
 pub(crate) fn walk(data: &[u8], state: State) -> Option<Walked> {
     let (mut end, offset_max, mut since, interval, mut timestamp, mut timestamp_offset, mut latest) = state;
     let (mut points, mut epochs, mut producers) = (Vec::new(), Vec::new(), Vec::new());

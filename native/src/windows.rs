@@ -1,8 +1,8 @@
-//! The records of a batch in windows: a piece of what was inflated at a time, never the whole.
+//! The records of a batch in windows: decompressed piece by piece, never as a whole.
 //!
-//! No buffer is made from what a frame declares. The room is 4 MiB, the largest block of lz4, and belongs to the thread;
-//! pages of it that nobody wrote to take no memory. Two frames need more, and get it only up to `WHOLE_MAX` and for as
-//! long as they are read: a raw snappy block, which cannot be inflated in parts (but holds at most 22 times its own
+//! No buffer size comes from a length that a frame declares. The buffer is 4 MiB, the largest lz4 block, and belongs to
+//! the thread; untouched pages take no memory. Two kinds of frames need more, and get it only up to `WHOLE_MAX` and only
+//! while they are read: a raw snappy block, which cannot be decompressed in parts (but holds at most 22 times its own
 //! size), and a zstd frame whose window is larger than `WINDOW_LOG_MAX`, which only its highest levels write.
 
 use std::cell::Cell;
@@ -17,17 +17,17 @@ use crate::xxhash::{Hash, xxh32};
 const ROOM_SIZE: usize = 4 << 20;
 const WHOLE_MAX: usize = 64 << 20;
 const WINDOW_LOG_MAX: u32 = 25; // 32 MiB
-const READABLE_WINDOW_LOG: u32 = 27; // 128 MiB: beyond, no client inflates it unless told to
+const READABLE_WINDOW_LOG: u32 = 27; // 128 MiB: no client decompresses larger ones by default
 const GZIP_MAGIC: &[u8] = b"\x1f\x8b";
 const GZIP_WINDOW: u8 = 15;
 const GZIP_STEP: usize = 256 << 10;
-const ZSTD_STEP: usize = 128 << 10; // of what does not fit the room; a block of zstd
+const ZSTD_STEP: usize = 128 << 10; // a zstd block: step size for content that does not fit the buffer
 
 /// Why reading ended before the records did.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Stop {
-    Wrong(String), // the bytes cannot be what they claim
-    Over,          // they may be, but a limit was reached
+    Wrong(String), // the bytes are malformed
+    Over,          // they may be valid, but a limit was reached
 }
 
 impl From<&str> for Stop {
@@ -43,13 +43,13 @@ impl From<String> for Stop {
 }
 
 pub(crate) trait Windows {
-    /// The bytes at hand.
+    /// The current window.
     fn window(&self) -> &[u8];
     /// Replaces the window by the next one, which may be empty; false after the last.
     fn next(&mut self) -> Result<bool, Stop>;
 }
 
-/// Records that are not compressed: one window, where they lie.
+/// Uncompressed records: one window, in place.
 pub(crate) struct Plain<'a>(pub(crate) &'a [u8]);
 
 impl Windows for Plain<'_> {
@@ -64,7 +64,7 @@ impl Windows for Plain<'_> {
     }
 }
 
-/// What a thread keeps between batches.
+/// State that a thread keeps between batches.
 struct Kept {
     room: Vec<u8>,
     zstd: DCtx<'static>,
@@ -76,9 +76,9 @@ thread_local! {
 
 pub(crate) struct Inflated<'a> {
     kept: Option<Kept>, // None only once dropped
-    whole: Vec<u8>,     // instead of the room, for what must be inflated at once and does not fit there
+    whole: Vec<u8>,     // replaces the buffer for content that must be decompressed at once and does not fit
     filled: usize,
-    made: u64, // bytes inflated, this window included
+    made: u64, // bytes decompressed, including this window
     limit: u64,
     stream: Stream<'a>,
 }
@@ -92,7 +92,7 @@ enum Stream<'a> {
 }
 
 impl<'a> Inflated<'a> {
-    /// `limit` is the most bytes to inflate, give or take a window.
+    /// `limit` is the most bytes to decompress, give or take a window.
     pub(crate) fn new(codec: u8, data: &'a [u8], limit: u64) -> Result<Self, Stop> {
         let kept = KEPT.take().unwrap_or_else(|| Kept { room: vec![0; ROOM_SIZE], zstd: DCtx::create() });
         let mut found =
@@ -121,7 +121,7 @@ impl<'a> Inflated<'a> {
         }
     }
 
-    /// Room for `size` bytes in one piece.
+    /// A contiguous buffer of `size` bytes.
     fn make_room(&mut self, size: usize) -> Result<&mut [u8], Stop> {
         if size as u64 > self.limit.saturating_sub(self.made) || size > WHOLE_MAX {
             return Err(Stop::Over);
@@ -223,12 +223,12 @@ impl Windows for Inflated<'_> {
 }
 
 impl Inflated<'_> {
-    /// Several members in a row are one stream; what follows the last is ignored.
+    /// Several members in a row are one stream; bytes after the last are ignored.
     fn next_gzip(&mut self, stream: &mut Option<Box<Decompress>>, rest: &mut &[u8]) -> Result<bool, Stop> {
         let Some(member) = stream else { return Ok(false) };
         let room = &mut self.room()[..GZIP_STEP];
         let (read, written) = (member.total_in(), member.total_out());
-        // "Finish" spares the copy of the codec's own window where all fits into ours.
+        // "Finish" avoids copying through the codec's own window when everything fits into ours.
         let status =
             member.decompress(rest, room, FlushDecompress::Finish).map_err(|error| format!("gzip: {error}"))?;
         *rest = &rest[(member.total_in() - read) as usize..];
@@ -244,7 +244,7 @@ impl Inflated<'_> {
 
     fn next_snappy(&mut self, rest: &mut &[u8]) -> Result<bool, Stop> {
         while rest.starts_with(XERIAL) {
-            *rest = rest.get(XERIAL_HEADER_SIZE..).unwrap_or_default(); // one stream after another
+            *rest = rest.get(XERIAL_HEADER_SIZE..).unwrap_or_default(); // concatenated streams
         }
         if rest.is_empty() {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! Columns → batches. The laws are those of `ottla.records.columns`, its twin in Python.
+//! Columns → batches. The rules are those of `ottla.records.columns`, the same in Python.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,8 +9,8 @@ use crate::deflate::Deflater;
 use crate::hash::partition;
 use crate::varint::{put, size};
 
-const RECORD_SIZE_MAX: usize = i32::MAX as usize - 100; // of its content: the batch of one such has a length of 32 bits
-const ROW_SIZE: usize = 12; // what a record has besides its bytes, about
+const RECORD_SIZE_MAX: usize = i32::MAX as usize - 100; // so that a batch of one such record has a 32-bit length
+const ROW_SIZE: usize = 12; // overhead of a record, roughly
 const NULL: i64 = -1;
 const NO_TIMESTAMP: i64 = -1;
 const NONE: i64 = -1; // no producer, no leader epoch yet, no sequence
@@ -35,8 +35,8 @@ pub(crate) struct Target {
     pub(crate) now_ms: i64,
 }
 
-/// All batches in one piece of memory, because many pieces would be taken from and given back to the system one by one;
-/// and where they lie, partition by partition.
+/// All batches in one allocation, because many would be requested from and returned to the system one by one;
+/// and their ranges, by partition.
 pub(crate) struct Batches {
     pub(crate) data: Vec<u8>,
     pub(crate) places: Vec<(i32, Vec<Range<usize>>)>,
@@ -65,7 +65,7 @@ struct Record<'a> {
     key: Option<&'a [u8]>,
     value: Option<&'a [u8]>,
     headers: Option<(&'a Lists<'a>, Range<usize>)>,
-    content: usize, // encoded size of all but the two deltas
+    content: usize, // encoded size without the two deltas
 }
 
 fn record<'a>(rows: &'a Rows<'_>, row: usize, now_ms: i64) -> Result<Record<'a>, String> {
@@ -103,7 +103,7 @@ fn blob_size(blob: Option<&[u8]>) -> usize {
     blob.map_or(1, |blob| size(blob.len() as i64) + blob.len())
 }
 
-/// A batch in the making: room for its header, then records.
+/// A batch under construction: space for its header, then records.
 struct Open {
     data: Vec<u8>,
     count: i32,
@@ -139,7 +139,7 @@ impl Writer {
         Writer { target, deflater, open: Vec::new(), places: Vec::new(), data, sticky }
     }
 
-    /// By key; without one with the last such record until a batch is full: full batches, and few of them.
+    /// By key. Records without a key go to one partition until its batch is full, so that batches are few and full.
     fn place(&mut self, record: &Record<'_>) -> Result<(), String> {
         if let Some(key) = record.key {
             return self.put(record, partition(key, self.target.partition_count));
@@ -151,7 +151,7 @@ impl Writer {
         self.put(record, self.sticky)
     }
 
-    /// An empty batch takes any record: one that is larger than a batch may be gets a batch for itself.
+    /// An empty batch takes any record: one larger than the batch size gets a batch of its own.
     #[inline]
     fn fits(&self, record: &Record<'_>, partition: i32) -> bool {
         self.open
@@ -200,7 +200,7 @@ impl Writer {
         *sequence = sequence.wrapping_add(count) & i32::MAX;
         let head = &mut whole[..HEADER_SIZE];
         head[8..12].copy_from_slice(&length.to_be_bytes());
-        head[12..16].copy_from_slice(&(NONE as i32).to_be_bytes()); // leader epoch: the broker's to fill in
+        head[12..16].copy_from_slice(&(NONE as i32).to_be_bytes()); // leader epoch, set by the broker
         head[16] = 2; // magic
         head[21..23].copy_from_slice(&attributes.to_be_bytes());
         head[23..27].copy_from_slice(&(count - 1).to_be_bytes());

@@ -1,11 +1,11 @@
-//! XXH32, the hash in the frames of lz4; seed 0. Blocks and whole frames may carry one, and Kafka's readers check it.
+//! XXH32 with seed 0, the checksum of lz4 frames. Blocks and whole frames may have one, and Kafka's readers check it.
 
 const PRIME: [u32; 5] = [0x9e37_79b1, 0x85eb_ca77, 0xc2b2_ae3d, 0x27d4_eb2f, 0x1656_67b1];
 
 /// Takes bytes in pieces of any size.
 pub(crate) struct Hash {
     lanes: [u32; 4],
-    rest: [u8; 16], // what does not fill a stripe yet
+    rest: [u8; 16], // bytes that do not fill a stripe yet
     rest_size: usize,
     size: u64,
 }

@@ -1,4 +1,4 @@
-"""What every metadata store refuses where there are the nodes /a and /a/b, and why."""
+"""What every metadata store that has the nodes /a and /a/b must refuse, and why."""
 
 from ottla.cluster.metadata_store import BadVersion, Check, Create, Delete, NodeExists, NoNode, NotEmpty, Set
 

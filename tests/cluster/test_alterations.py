@@ -1,4 +1,4 @@
-"""Options changed while running: what comes of changes, and Kafka's code and words for what cannot be."""
+"""Options changed at run time: the resulting configs, and Kafka's error codes and messages for invalid changes."""
 
 import pytest
 

@@ -81,7 +81,7 @@ def test_a_store_that_fails_says_so(tmp_path: Path) -> None:
 
 
 def test_on_zookeeper_they_lie_where_old_consumers_look_for_them() -> None:
-    """A group's name may be nothing that ZooKeeper takes for a path: that is the client's trouble alone."""
+    """A group's name may be no valid ZooKeeper path: only that client gets an error."""
 
     async def story() -> None:
         async with opened(server) as store:

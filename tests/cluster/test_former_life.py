@@ -1,4 +1,4 @@
-"""A broker that may have lost records comes back when nobody counts on what it had."""
+"""A broker that may have lost records registers only when no in-sync set counts on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member that starts while the metadata store goes away: it waits for it, though not for ever."""
+"""A member that starts while the metadata store is unavailable: it waits for it, but not for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands between kazoo's thread and the loop."""
+"""The bridge between kazoo's thread and the loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.cluster.zookeeper import patience_s
 
 
 def test_calls_that_nobody_takes_do_not_block() -> None:
-    """kazoo's own pair of sockets would, after some 270."""
+    """kazoo's own socket pair would block after some 270."""
     woken, waker = Handler(Mailbox(asyncio.new_event_loop()), 60).create_socket_pair()
     for _ in range(100_000):
         waker.send(b"x")

@@ -1,4 +1,4 @@
-"""Options that change while a cluster runs: noticed, read, published; whatever comes in between."""
+"""Options that change while a cluster runs: they are noticed, read and published, also when errors intervene."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_notices_that_went_by_with_a_session_are_made_up_for() -> None:
         async with opened(server) as metadata_store, opened(server, metadata_store._root) as other:
             await metadata_store.multi([Create(path) for path in znodes.PARENTS])
             async with followed(metadata_store) as (metadata, _):
-                # A change whose notice is gone before this member could look, as after a long absence.
+                # A change whose notification is removed before this member reads it, as after a long absence.
                 await other.create("/config/topics/T", znodes.encode_configs({"retention.ms": "5"}))
                 await other.create("/config/brokers/1", znodes.encode_configs({"log.retention.ms": "8"}))
                 await asyncio.to_thread(expire, metadata_store, server)

@@ -1,4 +1,4 @@
-"""Notices of changes: read once, removed when they are old, and distrusted after anything odd."""
+"""Change notifications: read once, removed when they are old, and not trusted after an anomaly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVERYTHING = "everything"
 
 
 class Follower:
-    """What was read, in order; a name in `failing` cannot be read, once."""
+    """Records what was read, in order; a name in `failing` cannot be read once."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.read: list[str] = []

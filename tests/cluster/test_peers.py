@@ -1,4 +1,4 @@
-"""Requests to other brokers: a real one, and servers that do everything a broker must not."""
+"""Requests to other brokers: to a real one, and to servers that misbehave in every way."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_records_of_a_large_fetch_are_views_of_one_buffer(loop: str) -> None:
 
 
 def test_a_request_that_cannot_be_encoded_is_its_own_trouble() -> None:
-    """It is encoded when the connection is there, which is nobody's call in particular."""
+    """It is encoded once the connection is open, so no caller is there to get the exception."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         header = (await request_from(reader))[0]
@@ -176,7 +176,7 @@ def test_requests_of_a_channel_are_sent_in_order_and_without_waiting_for_answers
     seen: list[int] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        headers = [(await request_from(reader))[0] for _ in range(5)]  # all are here before one is answered
+        headers = [(await request_from(reader))[0] for _ in range(5)]  # all have arrived before one is answered
         seen.extend(header.version for header in headers)
         for header in headers:
             writer.write(answer_to(header, empty_metadata(f"c{header.version}")))
@@ -235,7 +235,7 @@ def test_nonsense_ends_the_connection_and_the_next_request_dials_again(nonsense:
             if nonsense is half:
                 writer.close()
             else:
-                await reader.read()  # until we are left alone
+                await reader.read()  # until the peer closes the connection
         else:
             writer.write(answer_to(header, empty_metadata("good")))
 
@@ -271,14 +271,14 @@ def test_a_declared_size_costs_nothing_and_a_trickle_ends_with_the_time_of_the_r
             with pytest.raises(PeerError, match="no answer to Metadata within"):
                 await asking
             with pytest.raises(PeerError):
-                await behind  # its answer would come after one that nobody waits for
+                await behind  # its response would follow one that nobody waits for
 
     play(story())
 
 
 @pytest.mark.parametrize("version", [4, None])
 def test_silence_is_waited_for_no_longer_than_the_time_of_the_request(version: int | None) -> None:
-    """With no version, it is ApiVersions that is not answered."""
+    """Without a version, ApiVersions is the request that gets no response."""
     dialled = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -313,7 +313,7 @@ def test_a_caller_who_gives_up_does_not_shift_the_answers_of_others() -> None:
 
 
 def test_who_asks_again_at_once_does_not_dial_at_once() -> None:
-    """Refused connections, and those that are closed when something was asked: each failure makes the next wait."""
+    """Refused connections, and those closed after a request: each failure delays the next attempt."""
     dialled = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -363,7 +363,7 @@ def test_a_broker_that_came_back_elsewhere_or_with_another_epoch_gets_a_new_conn
             for there, expected in [
                 (broker_at(port), 1),
                 (broker_at(port), 1),
-                (broker_at(port, epoch=-1), 1),  # not known: no reason to doubt it
+                (broker_at(port, epoch=-1), 1),  # unknown: no reason to doubt it
                 (broker_at(port, epoch=8), 2),
                 (broker_at(other, epoch=8), 3),
             ]:

@@ -1,4 +1,4 @@
-"""Replica assignment: Apache Kafka's answers, and what holds for every answer."""
+"""Replica assignment: Apache Kafka's results, and invariants of every result."""
 
 from collections import Counter
 from pathlib import Path
@@ -31,7 +31,7 @@ def cases(count: int) -> list[tuple[dict[int, str | None], int, int, int, int]]:
         if random.random() < 0.4:
             racks = [None for _ in ids]
         elif None in racks:
-            continue  # Kafka's function wants all or none
+            continue  # Kafka's function requires racks for all brokers or none
         partitions, replicas = random.randrange(1, 25), random.randrange(1, len(ids) + 1)
         found.append(
             (dict(zip(ids, racks, strict=True)), partitions, replicas, random.randrange(9), random.randrange(5))

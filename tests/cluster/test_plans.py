@@ -1,4 +1,4 @@
-"""The controller's decisions: what is made of a wish, and Kafka's code and words for what cannot be."""
+"""The controller's decisions: the plan for a request, and Kafka's error codes and messages for invalid requests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Producer ids: unique over blocks, brokers and restarts."""
+"""Producer ids: unique across blocks, brokers and restarts."""
 
 import asyncio
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_ids_are_unique_over_blocks_brokers_and_restarts(tmp_path: Path) -> None
 
 
 class Controller:
-    """Broker 2, which takes blocks for others, in the same store."""
+    """Broker 2, which allocates blocks for others, in the same store."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.asked: list[AllocateProducerIdsRequest] = []

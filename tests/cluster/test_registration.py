@@ -1,4 +1,4 @@
-"""Joining a cluster: identity, registration, and what becomes of it when sessions end."""
+"""Joining a cluster: identity, registration, and what happens when sessions end."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_after_a_lost_session_it_registers_again_with_a_new_epoch(server: ZooKee
 
 
 def test_a_killed_broker_comes_back_at_once(server: ZooKeeperServer, tmp_path: Path) -> None:
-    """Its session lives on, but the folder says that it was its own."""
+    """Its old session is still alive, but the folder shows that the session was its own."""
 
     async def story() -> None:
         async with opened(server) as former:
@@ -191,7 +191,7 @@ def test_a_killed_broker_comes_back_at_once(server: ZooKeeperServer, tmp_path: P
 def test_a_copy_of_the_folder_does_not_speak_for_the_original(
     server: ZooKeeperServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody has copied the folder of a broker that runs, and starts another broker with the copy."""
+    """The folder of a running broker was copied, and another broker starts with the copy."""
     monkeypatch.setattr(registration, "MARGIN_S", 0.0)
 
     async def story() -> None:

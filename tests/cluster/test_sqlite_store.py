@@ -1,4 +1,4 @@
-"""The metadata store on SQLite: the port's promises, and what is left after kill -9 at any moment."""
+"""The metadata store on SQLite: the port's contract, and the state after kill -9 at any moment."""
 
 import asyncio
 import os
@@ -190,7 +190,7 @@ def test_a_file_that_is_no_store_is_refused_by_name(tmp_path: Path) -> None:
     run(story())
 
 
-# Writes pairs of nodes in one transaction each, says which pair is answered, forever.
+# Writes pairs of nodes for ever, each in one transaction, and prints each pair that was acknowledged.
 WRITER = """
 import asyncio, sys
 from ottla.cluster.sqlite_store import SqliteStore
@@ -271,7 +271,7 @@ def test_room_is_kept_for_a_start_on_a_full_disk(tmp_path: Path, monkeypatch: py
 
 
 def test_nobody_else_may_read_the_files(tmp_path: Path) -> None:
-    """They hold the keys of users."""
+    """They contain users' credentials."""
     path, journal = tmp_path / "store.sqlite", tmp_path / "journal"
 
     async def story() -> None:

@@ -122,7 +122,7 @@ def test_after_a_clean_stop_leaders_go_on_in_their_epochs_and_nothing_is_written
         controller, store = await started(file, clean=True)
         assert controller.metadata.image.topics == before.topics
         await store.close()
-        # Where another Kafka has written meanwhile, the log has seen later epochs than we have.
+        # If Apache Kafka has written to the folder meanwhile, the log has later epochs than our metadata.
         controller, store = await started(file, clean=True, epoch_of=lambda name, index: 7 * index)
         states = controller.metadata.image.topics["a"].partitions
         assert [(one.leader_epoch, one.version) for one in states] == [(0, 0), (8, 1)]
@@ -325,7 +325,7 @@ def test_an_image_shares_what_did_not_change() -> None:
 
 
 def test_a_topic_is_made_in_one_transaction() -> None:
-    """It fails on its last node here, and leaves none of the others."""
+    """It fails on its last node here, and none of the others remains."""
 
     async def story() -> None:
         controller, store = await started()

@@ -1,4 +1,4 @@
-"""What a topic may be called."""
+"""Which topic names are valid."""
 
 import pytest
 

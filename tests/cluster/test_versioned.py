@@ -1,4 +1,4 @@
-"""A mapping with versions: each stays what it was, and a change costs what is different."""
+"""A mapping with versions: old versions do not change, and a new one costs only what differs."""
 
 from random import Random
 

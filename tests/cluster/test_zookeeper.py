@@ -1,4 +1,4 @@
-"""The metadata store on a real ZooKeeper: the port's promises, and what holds when server or session is lost."""
+"""The metadata store on a real ZooKeeper: the port's contract, and what holds when server or session is lost."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ def test_no_change_is_missed_while_the_server_comes_and_goes(own_server: ZooKeep
                 changed.clear()
                 try:
                     data = (await metadata_store.get("/a")).data
-                except Unavailable:  # the watch tells when the connection is back
+                except Unavailable:  # the watch fires when the connection is back
                     continue
             await writing
 
@@ -306,7 +306,7 @@ def test_a_write_without_an_answer_may_have_happened(own_server: ZooKeeperServer
             own_server.pause()
             writes = [asyncio.ensure_future(metadata_store.set("/a", b"%d" % number)) for number in range(4)]
             results = await asyncio.gather(*writes, return_exceptions=True)
-            # Two were sent; the others were still waiting for their turn, so they cannot have happened.
+            # Two were sent; the others were still queued, so they cannot have been executed.
             assert [type(result) for result in results] == [Unknown, Unknown, Unavailable, Unavailable]
             own_server.resume()
             await until(lambda: metadata_store.connected)
@@ -451,7 +451,7 @@ def test_nodes_belong_to_who_has_the_password(server: ZooKeeperServer) -> None:
 
 
 def test_tls_needs_whom_to_trust(tmp_path: Path) -> None:
-    """The certificate is signed by itself; who trusts it gets through, who does not is refused."""
+    """The certificate is self-signed: a client that trusts it can connect, another one cannot."""
     store, trusted = tmp_path / "server.p12", tmp_path / "trusted.pem"
     keytool = ["keytool", "-keystore", str(store), "-storepass", "secret", "-alias", "zk"]
     name = ["-dname", "CN=localhost", "-ext", "san=dns:localhost,ip:127.0.0.1"]
@@ -512,7 +512,7 @@ def test_an_error_of_no_known_kind_names_itself() -> None:
 
 
 def test_two_thousand_partitions_are_read_with_few_calls(server: ZooKeeperServer) -> None:
-    """A leaf costs one call, any other node two: what cannot be less is not more."""
+    """A leaf costs one call, any other node two: the minimum."""
 
     async def story() -> None:
         async with opened(server) as metadata_store:

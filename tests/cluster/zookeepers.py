@@ -1,4 +1,4 @@
-"""What tests of a real ZooKeeper share: a store of its own for each, and the end of its session."""
+"""Helpers for tests with a real ZooKeeper: a separate store for each test, and session expiry."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ottla.testing.zookeeper import ZooKeeperServer
 
 WAIT_S = 60
-SHORT_MS = 2000  # for sessions that are to end
-SESSION_MS = 30_000  # a busy machine must not end a session that a test wants to keep
+SHORT_MS = 2000  # for sessions that are meant to expire
+SESSION_MS = 30_000  # a session that a test keeps must not expire on a busy machine
 
 
 def run(story: Coroutine[None, None, None]) -> None:
@@ -29,7 +29,7 @@ def run(story: Coroutine[None, None, None]) -> None:
 async def opened(
     server: ZooKeeperServer, root: str | None = None, *, session_ms: int = SESSION_MS, **settings: object
 ) -> AsyncIterator[ZooKeeper]:
-    """A client whose tree is empty, or that of `root`."""
+    """A client with an empty tree, or with that of `root`."""
     place = f"{server.address}/test-{secrets.token_hex(8)}" if root is None else f"{server.address}{root}"
     store = ZooKeeper(ZooKeeperSettings(place, session_timeout_ms=session_ms, **settings))  # type: ignore[arg-type]
     await store.open()

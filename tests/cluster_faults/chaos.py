@@ -2,9 +2,9 @@
 
     python -m cluster_faults.chaos --minutes 60 --seed 7      (in `tests`; `make chaos MINUTES=60` does this)
 
-Idempotent producers (confluent-kafka, acks=all) write as long as it takes; members of a group read and commit; a
-watcher asks for the ends of the partitions. All of them write down what they were told, and in the end the history is
-examined: nothing that was acknowledged may be lost, doubled or reordered, no end may go back, and every replica must
+Idempotent producers (confluent-kafka, acks=all) retry without limit; members of a group read and commit; a
+watcher reads the end offsets of the partitions. All of them record the responses, and at the end the history is
+checked: no acknowledged record may be lost, duplicated or reordered, no end offset may go back, and every replica must
 have the same bytes.
 """
 
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 TOPIC = "chaos"
 PARTITIONS = 3
 CALM_S = 120.0
-GAP_S_MAX = 4.0  # between two troubles
+GAP_S_MAX = 4.0  # between two faults
 CHUNK = 64 << 10
 
 
 class Work(threading.Thread):
-    """A client that goes on until it is told to stop; what ends it early is raised by `end`."""
+    """A client that runs until it is stopped; `end` raises the exception if it failed earlier."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)
@@ -52,7 +52,7 @@ class Work(threading.Thread):
     def run(self) -> None:
         try:
             self.work()
-        except BaseException as failure:  # shown by whoever waits for the end
+        except BaseException as failure:  # raised again by `end`
             self._failure = failure
 
     def work(self) -> None:
@@ -113,7 +113,7 @@ class Writer(Work):
 
 
 class Member(Work):
-    """A member of a group. What it reads after each assignment is a stretch of its own."""
+    """A member of a group. After each assignment it counts as a new reader."""
 
     def __init__(self, cluster: Cluster, recorder: Recorder, number: int) -> None:
         super().__init__(f"g{number}")
@@ -144,7 +144,7 @@ class Member(Work):
 
 
 class Watcher(Work):
-    """Asks for the end of each partition."""
+    """Reads the end offset of each partition."""
 
     def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
         super().__init__("watcher")
@@ -247,7 +247,7 @@ class Nemesis:
 
 
 class Chaos:
-    """One run: `violations` says what went wrong, `failures` who gave up, `report` what happened."""
+    """One run: `violations` lists what went wrong, `failures` which clients gave up, `report` what happened."""
 
     def __init__(
         self, folder: Path, seconds: float, seed: int, *, rate: float = 150.0, gap_s: float = GAP_S_MAX
@@ -293,7 +293,7 @@ class Chaos:
         self.report = f"{counts}, refused {dict(failed)}, troubles {dict(nemesis.done)}, {len(self.violations)} wrong"
 
     def _end(self, work: Work) -> None:
-        """A client that has given up is told at the end: what the others have seen counts as well."""
+        """A failed client is reported at the end, because the others' observations count as well."""
         try:
             work.end()
         except Exception as failure:
@@ -305,7 +305,7 @@ class Chaos:
         admin.create_topics([wish], operation_timeout=30)[TOPIC].result(60)
 
     def _settle(self, cluster: Cluster) -> None:
-        """Everything heals, and every replica is in sync again."""
+        """End all faults, and wait until every replica is in sync again."""
         cluster.heal()
 
         def in_sync() -> bool:
@@ -316,7 +316,7 @@ class Chaos:
         wait_until(in_sync, lambda: f"every replica is in sync again: {states}", CALM_S)
 
     def _read(self, cluster: Cluster) -> None:
-        """The end: everything that is in the partitions."""
+        """Read all records of the partitions at the end."""
         settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "end", "auto.offset.reset": "earliest"}
         consumer = Consumer({**settings, "enable.partition.eof": False})
         ends = {}
@@ -335,7 +335,7 @@ class Chaos:
         consumer.close()
 
     def _compare(self, cluster: Cluster) -> None:
-        """The bytes of every replica; when they are the same everywhere, or after a while."""
+        """Record the bytes of every replica, once they are equal everywhere or after a time limit."""
         until = time.monotonic() + CALM_S
         while True:
             digests = {
@@ -351,7 +351,7 @@ class Chaos:
 
 
 def digest(folder: Path, number: int, partition: int) -> str:
-    """What a replica has, chunk by chunk."""
+    """A digest of a replica's log, read in chunks."""
     logs = sorted((folder / f"broker-{number}" / f"{TOPIC}-{partition}").glob("*.log"))
     data = b"".join(log.read_bytes() for log in logs)
     return "".join(hashlib.sha256(data[at : at + CHUNK]).hexdigest()[:8] for at in range(0, len(data), CHUNK))

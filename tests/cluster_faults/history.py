@@ -1,15 +1,15 @@
-"""The history of a real cluster: what its clients were told, written down as it happens, and examined afterwards.
+"""The history of a real cluster: what its clients observed, recorded as it happens, and checked afterwards.
 
-Clients are threads; each line of the history is written whole. What is wrong is found by `ottla.sim.history`, which the
-simulation uses too: lost, duplicate, reordered, skipped, inconsistent, invented, backwards, diverged.
+Clients are threads; each line of the history is written atomically. `ottla.sim.history`, which the simulation uses too,
+finds violations: lost, duplicate, reordered, skipped, inconsistent, invented, backwards, diverged.
 
-    sent    producer topic partition value             before it is handed to the client
-    acked   topic partition offset value               the cluster has acknowledged it; no offset: it may not be known
+    sent    producer topic partition value             before it is passed to the client
+    acked   topic partition offset value               the cluster has acknowledged it; the offset may be unknown
     starts  reader topic partition offset              a reader begins there
     read    reader topic partition offset value
-    high    reader topic partition offset              the high watermark that a reader was told
-    found   topic partition offset value               the end: what is in the log
-    bytes   topic partition broker hexadecimal         the end: what a replica has below the high watermark
+    high    reader topic partition offset              the high watermark that a reader got
+    found   topic partition offset value               at the end: what is in the log
+    bytes   topic partition broker hexadecimal         at the end: what a replica has below the high watermark
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Event = tuple[Any, ...]
 
 
 class Recorder:
-    """Keeps the events in their order, and in a file if there is one, for a look afterwards."""
+    """Keeps the events in order, and writes them to a file if there is one, for analysis."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.events: list[Event] = []
@@ -59,7 +59,7 @@ def load(path: Path) -> list[Event]:
 
 
 def examine(events: Iterable[Event]) -> list[Violation]:
-    """Everything that is wrong with this history."""
+    """All violations in this history."""
     history = History()
     found: dict[tuple[str, int], dict[int, bytes]] = defaultdict(dict)
     replicas: dict[tuple[str, int], dict[str, bytes]] = defaultdict(dict)

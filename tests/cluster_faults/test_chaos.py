@@ -1,4 +1,4 @@
-"""Every kind of trouble once in a real cluster; `make chaos MINUTES=60` is the long run."""
+"""Every kind of fault once in a real cluster; `make chaos MINUTES=60` is the long run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history of a cluster names each kind of wrong, and a right one has none."""
+"""The checker names each kind of violation in a history, and finds none in a correct one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers for the tests of a file, with the options in its SETTINGS, and a connection to one of a test's own."""
+"""Brokers for the tests of a file, with the options in its SETTINGS, and a separate connection for each test."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[BrokerThread]:
 
 @pytest.fixture(scope="module")
 def ottla(broker: BrokerThread) -> int:
-    """The port of the file's broker, for stories that Apache Kafka is told as well."""
+    """The port of the file's broker, for scenarios that also run on Apache Kafka."""
     return port_of(broker)
 
 
@@ -31,7 +31,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[int]:
 
 @pytest.fixture
 def wired(tmp_path: Path) -> Iterator[Wired]:
-    """A connection to a broker that only this test has."""
+    """A connection to a broker of this test only."""
     with BrokerThread(data=tmp_path) as broker, Wired(port_of(broker)) as wired:
         yield wired
 

@@ -1,7 +1,7 @@
-"""A story of a group, told to a broker request by request; the transcript can be compared with another broker's.
+"""A scenario of a group, sent to a broker request by request; the transcript can be compared with another broker's.
 
-Members are named in the story; the ids that a broker makes up for them are replaced by their names in the transcript.
-Each member has a connection of its own, so that its join may wait while others speak.
+Members have names in the scenario; in the transcript the names replace the member ids that a broker generates.
+Each member has a connection of its own, so that its join may wait while others send requests.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Story:
         self.topic_id = self._prepare()
 
     def _prepare(self) -> bytes:
-        """The topic, and a coordinator that is there: Kafka makes its topic only when it is asked for."""
+        """Create the topic and wait for a coordinator: Kafka creates the offsets topic at the first FindCoordinator."""
         topic = CreatableTopic(name=TOPIC, num_partitions=2, replication_factor=1, assignments=[], configs=[])
         self.wire().ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 5)
         wait_until(
@@ -78,7 +78,7 @@ class Story:
             self._wires[member] = Wired(self.port)
         return self._wires[member]
 
-    # Telling.
+    # The transcript.
 
     def ask(self, what: str, request: object, version: int, member: str = "") -> Any:
         answer = self.wire(member).ask(request, version)
@@ -89,9 +89,9 @@ class Story:
         self.transcript.append(f"{what}: {self._named(plain(answer))}")
 
     def _named(self, value: Any) -> Any:
-        """A plain answer with names in the place of what a broker makes up, and lists in the order of those."""
+        """A response as plain data, with names in place of generated ids, and lists sorted by them."""
         if isinstance(value, dict):
-            # Messages of errors are in the words of each broker.
+            # Error messages differ between brokers.
             return {key: self._named(one) for key, one in value.items() if key != "error_message"}
         if isinstance(value, list):
             return sorted(map(self._named, value), key=repr)
@@ -109,7 +109,7 @@ class Story:
         self.wire(member).send(request, version)
 
     def hear(self, what: str, member: str, *, named: bool = False) -> Any:
-        """Wait for the answer that a member still has to get; `named`: it tells the member's id."""
+        """Wait for a member's pending response; `named`: it contains the member's id."""
         answer = self.wire(member).receive()
         if named:
             self.ids[member] = answer.member_id

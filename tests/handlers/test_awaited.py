@@ -1,4 +1,4 @@
-"""A broker that has just started: topics that the store knows, and of which the controller has not told yet."""
+"""A broker that has just started: topics in the store that the controller has not announced yet."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def response(host: Host, request: MetadataRequest) -> MetadataResponse:
 
 
 def asked(host: Host, request: MetadataRequest) -> list[tuple[str | None, int]]:
-    """The topics of the answer and their errors."""
+    """The topics of the response and their errors."""
     return [(topic.name, topic.error_code) for topic in response(host, request).topics]
 
 

@@ -1,4 +1,4 @@
-"""Committed offsets over the wire: the same answers as Apache Kafka's at every version, also those of the 0.8 era."""
+"""Committed offsets over the wire: the same responses as Apache Kafka's in every version, also those of the 0.8 era."""
 
 from __future__ import annotations
 
@@ -191,7 +191,9 @@ def test_a_commit_with_a_topic_that_is_gone_does_not_overtake_a_later_one(
         wire, held, released = story.wire(), threading.Event(), threading.Event()
         wire.ask(story.commit("", -1, (0, 1, ""), topic_ids=[story.topic_id]), 10)
         assert broker._loop is not None
-        broker._loop.call_soon_threadsafe(lambda: (held.set(), released.wait()))  # until both are there
+        broker._loop.call_soon_threadsafe(
+            lambda: (held.set(), released.wait())
+        )  # block the loop until both have arrived
         assert held.wait(60)
         wire._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         wire.send(story.commit("", -1, (0, 5, ""), topic_ids=[STRANGE, story.topic_id]), 10)

@@ -1,4 +1,4 @@
-"""Options while running: what Kafka's answers in test_judged.py do not show, and that changes take effect."""
+"""Options at run time: what test_judged.py does not cover, and that changes take effect."""
 
 import logging
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Consumer groups on the wire: the same stories told to Apache Kafka and to Ottla, down to the messages of refusals."""
+"""Consumer groups on the wire: the same scenarios on Apache Kafka and on Ottla, down to the error messages."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ SETTINGS = {
     "group.min.session.timeout.ms": "1000",
     "offsets.topic.num.partitions": "5",
 }
-GROUP = 32  # a kind of resource
+GROUP = 32  # resource type
 SET, DELETE, APPEND = 0, 1, 2
 ALL = [0, 1]  # the partitions of the story's topic
 MIXED = "range"
@@ -73,7 +73,7 @@ class ConsumerStory(Story):
         self._held: dict[str, list[Any]] = {}
 
     def beat(self, member: str, epoch: int, version: int = 1, **options: Any) -> Any:
-        """A heartbeat; its answer is told with the words in it."""
+        """Send a heartbeat; the transcript includes its error message."""
         owned = options.pop("owned", None)
         request = ConsumerGroupHeartbeatRequest(
             group_id=options.pop("group_id", self.group),
@@ -97,14 +97,14 @@ class ConsumerStory(Story):
         return self.beat(member, 0, **asked)
 
     def enter_quietly(self, member: str, **options: Any) -> Any:
-        """Join without telling: when a broker gets round to it, it may have got further than another one."""
+        """Join without a transcript entry: brokers may differ in how far they have got by the time they respond."""
         told = self.transcript[:]
         answer = self.enter(member, **options)
         self.transcript = told
         return answer
 
     def parts(self, member: str) -> list[int]:
-        """How many partitions of each topic the member has, when it has done all that it was told."""
+        """How many partitions of each topic the member has after reconciliation."""
         asked = ConsumerGroupDescribeRequest(group_ids=[self.group], include_authorized_operations=False)
         group = self.wire().ask(asked, 1).groups[0]
         (present,) = [one for one in group.members if one.member_id == member]
@@ -127,7 +127,7 @@ class ConsumerStory(Story):
         return [len(one.partitions) for one in answer.assignment.topic_partitions]
 
     def fetched(self) -> int:
-        """What is committed for the second partition."""
+        """The committed offset of the second partition."""
         return int(self.wire().ask(self.fetch(9), 9).groups[0].topics[0].partitions[1].committed_offset)
 
     def describe(self, what: str = "described", version: int = 1) -> Any:
@@ -394,7 +394,7 @@ def silence(story: ConsumerStory) -> None:
     story.enter("A")
     story.enter("B", instance_id="i")
     story.beat("B", -2, instance_id="i")
-    wait_until(lambda: story.state() == ("Empty", []))  # in one epoch or in two, as it happens
+    wait_until(lambda: story.state() == ("Empty", []))  # takes one epoch or two
     story.beat("A", 2)
 
 
@@ -410,7 +410,9 @@ def a_topic_that_grows(story: ConsumerStory) -> None:
 def a_pattern(story: ConsumerStory) -> None:
     for pattern in ("(", "a**", "[b-a]"):
         answer = story.enter_quietly("A", subscribed_topic_names=[], subscribed_topic_regex=pattern)
-        words = answer.error_message.partition(": ")[0]  # how a pattern is wrong is told in the words of each broker
+        words = answer.error_message.partition(": ")[
+            0
+        ]  # the rest describes the pattern's error, and differs between brokers
         story.transcript.append(f"{answer.error_code} {words}")
     topic = CreatableTopic(name=f"{story.group}-1", num_partitions=2, replication_factor=1, assignments=[], configs=[])
     story.wire().ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 5)

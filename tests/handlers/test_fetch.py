@@ -1,4 +1,4 @@
-"""Fetch on the wire: bounds, waiting, sessions, epochs, old versions, and what happens to those who wait."""
+"""Fetch on the wire: limits, waiting, sessions, epochs, old versions, and what happens to waiting fetches."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_every_version_gets_the_records(wired: Wired, topic: Topic, version: int
 
 
 def consume(broker: BrokerThread, topic: Topic, **more: Any) -> tuple[threading.Thread, list[Any]]:
-    """A fetch that waits, in a thread of its own, and where its answer will be."""
+    """Start a waiting fetch in a thread; return the thread and the list that its response goes into."""
     answers: list[Any] = []
 
     def wait() -> None:

@@ -1,6 +1,6 @@
-"""The short way of Fetch and the general one: the same answers, the same sessions, whatever is asked.
+"""The fast path of Fetch and the full path: the same responses and the same sessions for every request.
 
-Two brokers have the same logs and get the same frames at the same time. One of them has no shortcut.
+Two brokers have the same logs and get the same frames at the same time. One of them has no fast path.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class Wanted(NamedTuple):
 
 
 class Asker(NamedTuple):
-    """Asks both brokers, which must answer alike."""
+    """Sends requests to both brokers; the responses must be equal."""
 
     pair: Pair
     version: int = NEWEST
 
     def take(self) -> list[bool]:
-        """Of each fetch since the last call: whether the shortcut answered."""
+        """For each fetch since the last call: whether it took the fast path."""
         found: list[bool] = self.pair.taken[:]
         self.pair.taken.clear()
         return found
@@ -94,7 +94,7 @@ class Asker(NamedTuple):
         return FetchRequest(topics=topics, forgotten_topics_data=gone, **settings)
 
     async def ask(self, *wanted: Wanted, change: Callable[[bytes], bytes] = bytes, **more: Any) -> FetchResponse | None:
-        """The answer; None if the connection has ended."""
+        """The response; None if the connection was closed."""
         version = self.version
         asked = self.make(*wanted, **more)
         frame = change(request_header(1, version, 77, "client") + encode(asked, version))
@@ -107,7 +107,7 @@ class Asker(NamedTuple):
         return decode(FetchResponse, version, answers[0][9 if version >= 12 else 8 :])
 
     async def open(self, *wanted: Wanted, **more: Any) -> int:
-        """A session with these partitions: its id. The epoch of the next fetch is 1."""
+        """Open a session with these partitions; return its id. The epoch of the next fetch is 1."""
         answer = await self.ask(*wanted, session_id=0, session_epoch=0, **more)
         assert answer is not None
         assert answer.session_id
@@ -116,7 +116,7 @@ class Asker(NamedTuple):
 
 
 def sessions(one: Side) -> list[Any]:
-    """What a broker remembers of its sessions."""
+    """The state of a broker's sessions."""
     found = one.dispatch._parts.sessions._by_id
     assert one.dispatch._parts.sessions._count == sum(len(session.watched) for session in found.values())
     return [
@@ -185,7 +185,7 @@ def test_usual_requests_of_every_version_take_it(tmp_path: Path) -> None:
 
 
 def test_bounds(tmp_path: Path) -> None:
-    """Of a partition and of all, also below the size of a batch; at and around the size that is copied."""
+    """Limits per partition and in total, also below the size of a batch; at and around the size that is copied."""
 
     async def tell(asker: Asker) -> None:
         await fill(asker)
@@ -217,7 +217,7 @@ def test_sessions(tmp_path: Path) -> None:
             await at.ask(session_id=session, session_epoch=2)
             await at.ask(Wanted("plain", 1, 1), Wanted("other", 0, 4), session_id=session, session_epoch=3)
             assert asker.take() == [True] * 3 * SHORT
-            # There is nothing new but one high watermark.
+            # Only one high watermark is new.
             await at.ask(Wanted("plain", 0, 30), session_id=session, session_epoch=4)
             await asker.produce(("plain", 2, records()))
             await at.ask(session_id=session, session_epoch=5)
@@ -226,7 +226,7 @@ def test_sessions(tmp_path: Path) -> None:
             await at.ask(Wanted("plain", 2, 0), session_id=session, session_epoch=7)  # used already
             await at.ask(Wanted("plain", 2, 0), session_id=99, session_epoch=7)
             new = Wanted("plain", 7, 0)
-            await at.ask(new, session_id=session, session_epoch=8)  # another partition, that there is not
+            await at.ask(new, session_id=session, session_epoch=8)  # another partition, which does not exist
             await at.ask(forget=(new,), session_id=session, session_epoch=9)
             await at.ask(Wanted("plain", 2, 0), forget=(every[0],), session_id=session, session_epoch=10)
             asker.take()
@@ -234,7 +234,7 @@ def test_sessions(tmp_path: Path) -> None:
             assert asker.take() == [True] * SHORT
             await asker.at(10 if version >= 13 else NEWEST).ask(session_id=session, session_epoch=12)
             asker.take()
-            # A consumer has the partitions forgotten of which it has records in hand, and names them again later.
+            # A consumer forgets partitions of which it still has buffered records, and adds them again later.
             await at.ask(forget=(every[1], every[3], new), session_id=session, session_epoch=12)
             await at.ask(every[0], every[1], forget=(every[2],), session_id=session, session_epoch=13)
             await at.ask(every[2], forget=(every[2],), session_id=session, session_epoch=14)
@@ -297,7 +297,7 @@ def test_what_is_not_usual_goes_the_general_way(tmp_path: Path) -> None:
             ):  # fmt: skip
                 await at.ask(bad)
                 await at.ask(good, bad, wait_ms=1)
-            await at.ask(good, good._replace(offset=5))  # twice the same
+            await at.ask(good, good._replace(offset=5))  # the same partition twice
             await at.ask(Wanted("plain", 0, 30), wait_ms=1)  # nothing there
             await at.ask(good, min_bytes=10**6, wait_ms=1)
             await at.ask(good, isolation_level=2)
@@ -307,7 +307,7 @@ def test_what_is_not_usual_goes_the_general_way(tmp_path: Path) -> None:
             await at.ask(*[Wanted("plain", number, 0) for number in range(ENTRIES_MAX + 1)])
             assert not any(asker.take())
             await at.ask(Wanted("plain", 2, 0), good)
-            await at.ask(Wanted("plain", 0, 30))  # nothing there, and it does not wait
+            await at.ask(Wanted("plain", 0, 30))  # no records, and it does not wait
             assert all(asker.take())
         for version in (12, NEWEST):
             await asker.at(version).ask(good._replace(last_fetched_epoch=0))
@@ -350,7 +350,7 @@ def test_hostile_frames(tmp_path: Path) -> None:
             wanted = Wanted("plain", 0, 0), Wanted("other", 0, 0), Wanted("plain", 1, 0)
             await at.ask(*wanted)
             for _ in range(150):
-                # Nobody has time for a wait that became a long one.
+                # A mutation may have produced a long wait; the test must not wait that long.
                 await at.ask(*wanted, change=partial(hostile, next(seeds), version))
 
     story(tmp_path, tell)
@@ -363,7 +363,7 @@ def calm(frame: bytes, version: int) -> bytes:
 
 
 def test_committed_records_only(tmp_path: Path) -> None:
-    """Behind an open transaction, and around one that was aborted and one that was committed."""
+    """Behind an open transaction, and around an aborted and a committed one."""
 
     async def tell(asker: Asker) -> None:
         await fill(asker)
@@ -397,7 +397,7 @@ def test_committed_records_only(tmp_path: Path) -> None:
 
 
 def test_with_followers(tmp_path: Path) -> None:
-    """Consumers read up to the high watermark, and one in another rack may be sent there."""
+    """Consumers read up to the high watermark, and one in another rack may be redirected to a replica there."""
 
     async def tell(asker: Asker) -> None:
         await fill(asker)

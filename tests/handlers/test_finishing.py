@@ -1,4 +1,4 @@
-"""Whatever kind of answer a handler gives: it is finished, and an error while it is finished reaches who waits."""
+"""A handler's response of any kind is finished, and an error while finishing it reaches the waiting caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Produce, Fetch and the rest at a partition with several replicas: who sees what, and when a producer is answered."""
+"""Produce, Fetch and others on a partition with several replicas: who sees what, and when a produce is acknowledged."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Groups over the wire: Apache Kafka and Ottla tell the same stories, and every version of every API is served.
+"""Groups over the wire: the same scenarios give the same results on Apache Kafka and Ottla, in every API version.
 
-Left out of the comparison, with its reason: messages of errors are in our own words, and where members of one group
-prefer different protocols equally, each broker breaks the tie in its own way.
+Not compared: error messages, whose wording is our own; and the choice of protocol when members of one group
+prefer different protocols equally, where each broker breaks the tie in its own way.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def requests_without_a_group(story: Story) -> None:
 
 def one_member(story: Story) -> None:
     story.invite("A")
-    story.until_state("Empty")  # Apache Kafka shows a group a moment after it has begun
+    story.until_state("Empty")  # Apache Kafka lists a group a moment after its creation
     story.ask("described", DescribeGroupsRequest(groups=[story.group], include_authorized_operations=True), 5)
     story.ask("anybody commits", story.commit(), 8)
     story.send(story.join("A"), 9, "A")
@@ -128,7 +128,7 @@ def two_members(story: Story) -> None:
     story.hear("B has its part", "B")
     story.ask("B joins unchanged", story.join("B"), 9, "B")
     story.ask("B joins unchanged", story.join("B"), 6, "B")
-    # Somebody comes while work is shared out.
+    # A member joins while the leader computes the assignment.
     story.send(story.join("A"), 9, "A")
     story.until_state("PreparingRebalance")
     story.send(story.join("B"), 9, "B")
@@ -164,7 +164,7 @@ def static_members(story: Story) -> None:
     story.ask("it syncs", story.sync("A2", 1, instance="one"), 5)
     story.send(joins("A3", "one"), 8, "A3")
     story.hear("A is back, with an old client", "A3", named=True)
-    # Another one comes, and is back while work is shared out.
+    # Another one joins, and rejoins while the leader computes the assignment.
     story.send(joins("B", "two"), 9, "B")
     story.until_state("PreparingRebalance")
     story.send(joins("A3", "one"), 9, "A3")
@@ -201,7 +201,7 @@ def too_many(story: Story) -> None:
 
 
 def silence(story: Story) -> None:
-    """Who does not sync, and who does not rejoin, is gone after the rebalance time-out; then the session ends."""
+    """Members that do not sync or rejoin are removed after the rebalance time-out; then the session ends."""
     short = {"session_ms": 5000, "rebalance_ms": 2000}
     for name in ("A", "B"):
         story.invite(name, **short)

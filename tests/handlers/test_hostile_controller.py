@@ -1,4 +1,4 @@
-"""Requests of a controller, sent by anybody: nobody is authenticated yet. They must not crash, freeze or escape."""
+"""Controller requests sent by any client, without authentication. They must not crash, freeze or escape."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The same admin requests to Apache Kafka and to Ottla, the same answers: codes, messages, values, sources.
+"""The same admin requests to Apache Kafka and to Ottla give the same responses: codes, messages, values, sources.
 
-What differs on purpose is taken out by name, with its reason: ids and addresses are random, generic messages are in our
-own words, and options that only one of them has are not compared.
+Intended differences are removed by name, each with its reason: ids and addresses are random, generic messages have our
+own wording, and options that only one of them has are not compared.
 """
 
 import json
@@ -79,7 +79,7 @@ TOPIC, BROKER, LOGGERS = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = range(4)
 # Options of 3.9 that 4.3 dropped, and what 4.3 answers otherwise because of its own replica bookkeeping.
 ONLY_OURS = ("message.format.version", "message.downconversion.enable", "message.timestamp.difference.max.ms")
-# A KRaft broker learns of a change after its controller has answered; what only reads may be asked again.
+# A KRaft broker learns of a change after its controller has answered; requests that only read may be repeated.
 READS = (
     DescribeConfigsRequest,
     DescribeLogDirsRequest,
@@ -246,7 +246,7 @@ CONFIGS = [
     (change(TOPIC, "alt", ("retention.ms", SET, "5"), times=2), 1),
     (change(BROKER, "1", ("log.segment.bytes", SET, "2000000")), 1),
     (change(BROKER, "", ("log.retention.ms", SET, "60000")), 1),
-    # Kafka tells of log.retention.hours only now that log.retention.ms is set somewhere; we do it always.
+    # Kafka lists log.retention.hours as a synonym only once log.retention.ms is set somewhere; Ottla always does.
     (describe(TOPIC, "alt", "retention.ms", *SHOWN), 4),
     (change(BROKER, "7", ("log.segment.bytes", SET, "2000000")), 1),
     (change(BROKER, "x", ("log.segment.bytes", SET, "2000000")), 1),
@@ -439,7 +439,7 @@ def shown(value: Any) -> list[str]:
 
 
 def comparable(value: Any) -> Any:
-    """Without what is random, in words of our own, or only known to one of them."""
+    """The value without random parts, our own wording, and fields that only one of them has."""
     if isinstance(value, list):
         both = [item for item in value if not (isinstance(item, dict) and item.get("name") in ONLY_OURS)]
         return [comparable(item) for item in both]
@@ -450,7 +450,7 @@ def comparable(value: Any) -> Any:
     kept = {name: comparable(item) for name, item in value.items() if name not in ("cluster_id", "port", "log_dir")}
     if kept.get("error_message") in GENERIC or kept.get("error_code") == ErrorCode.INVALID_REPLICATION_FACTOR:
         kept.pop("error_message", None)
-    if kept.get("name") == "min.insync.replicas":  # Kafka 4 writes one for all brokers at its first start
+    if kept.get("name") == "min.insync.replicas":  # Kafka 4 writes a cluster-wide one at its first start
         kept.pop("config_source", None)
         kept.pop("synonyms", None)
     return kept

@@ -1,4 +1,4 @@
-"""Metadata: by name, by id, all, none; what is made on the way; which address a client is told."""
+"""Metadata: by name, by id, all, none; auto-created topics; which address a client gets."""
 
 from __future__ import annotations
 

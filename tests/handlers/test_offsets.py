@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-BEGIN_MS = 1_750_000_000_000  # record n has the time BEGIN_MS + 10 n, but the fifth is an hour ahead
+BEGIN_MS = 1_750_000_000_000  # record n has the timestamp BEGIN_MS + 10 n, but the fifth is an hour ahead
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def epoch_end(wired: Wired, topic: str, epoch: int, version: int, *, current: in
 
 
 def forget_good_order(folder: Path) -> None:
-    """As if the broker had crashed: after a clean stop its leaders go on in their epochs."""
+    """Make the stop look like a crash: after a clean stop, leaders keep their epochs."""
     (folder / ".kafka_cleanshutdown").unlink(missing_ok=True)
 
 
@@ -176,7 +176,7 @@ def test_a_clean_stop_does_not_end_an_epoch(tmp_path: Path) -> None:
 
 
 def test_an_empty_partition_has_an_epoch_too(tmp_path: Path) -> None:
-    """Or a consumer that comes back after a restart of the broker would think that records were lost."""
+    """Otherwise a consumer would detect log truncation after a restart of the broker."""
     for life in range(2):
         forget_good_order(tmp_path)
         with BrokerThread(data=tmp_path) as broker, Wired(port_of(broker)) as wired:
@@ -188,7 +188,7 @@ def test_an_empty_partition_has_an_epoch_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", range(5))
 def test_where_an_epoch_ended_is_known_over_restarts(tmp_path: Path, version: int) -> None:
-    """Every start after a crash is an election, so every life of such a broker is an epoch."""
+    """Every start after a crash is an election, so each one begins a new epoch."""
     for life in range(3):
         forget_good_order(tmp_path)
         with BrokerThread(data=tmp_path) as broker, Wired(port_of(broker)) as wired:
@@ -206,7 +206,7 @@ def test_where_an_epoch_ended_is_known_over_restarts(tmp_path: Path, version: in
 def test_a_disk_that_refuses_a_search_is_that_partitions_trouble(
     wired: Wired, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file may have to be opened for it, and there may be no descriptor left."""
+    """The search may have to open a file, and there may be no descriptor left."""
 
     def refuse(*_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")

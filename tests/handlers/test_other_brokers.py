@@ -1,4 +1,4 @@
-"""What clients are told of other brokers: addresses by the listener they dialled, leaders, replicas that are away."""
+"""What clients learn about other brokers: addresses for the listener they use, leaders, offline replicas."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def call(key: int, version: int, listener: str = "OUT") -> Call:
 
 
 def walked(answer: Any) -> Any:
-    """What a handler comes to, with everything it waits for done."""
+    """The final response of a handler, after running its steps."""
 
     async def scene() -> Any:
         steps = answer() if callable(answer) else answer

@@ -1,4 +1,4 @@
-"""What a controller tells a member of its cluster, in every version, and what is refused."""
+"""Controller requests to a member of its cluster, in every version, and what is refused."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def test_metadata_comes_in_pieces_and_topics_go(tmp_path: Path) -> None:
         assert [one.leader for one in host.metadata.image.topic("t").partitions] == [1, 2]
         await metadata(host, version=8, leader=-2)
         assert list(host.metadata.image.topics) == ["u"]
-        await metadata(host, version=8, leader=-2)  # again: it is gone already
+        await metadata(host, version=8, leader=-2)  # again: it is deleted already
         await metadata(host, version=8, kind=2)
         assert list(host.metadata.image.topics) == ["t"], "a full one replaces everything"
 

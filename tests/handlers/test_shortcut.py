@@ -1,6 +1,6 @@
-"""The short way of Produce and the general one: the same answers, the same logs, whatever is sent.
+"""The fast path of Produce and the full path: the same responses and the same logs for every request.
 
-Two brokers get the same frames at the same time. One of them has no shortcut. All of it is told three times: to brokers
+Two brokers get the same frames at the same time. One of them has no fast path. Everything runs three times: on brokers
 with nothing in front of the handler, with an authorizer, and with quotas.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ottla.net.dispatch import Dispatch
 
 NEWEST = 13
-FOLDERS = b"/short", b"/whole"  # of the two brokers, in what they say of a disk
+FOLDERS = b"/short", b"/whole"  # of the two brokers, as they appear in disk errors
 TOPICS = [
     NewTopic("plain", 3, 1),
     NewTopic("other", 1, 1),
@@ -52,7 +52,7 @@ TOPICS = [
     NewTopic("small", 1, 1, configs={"segment.bytes": "1048576"}),
     NewTopic("closed", 1, 1),
 ]
-SHORT = native.produce_reader() is not None  # without the native part both brokers go the general way
+SHORT = native.produce_reader() is not None  # without the native part both brokers take the full path
 
 
 SETUP = {"kind": "open"}
@@ -63,7 +63,7 @@ EVERYWHERE, CLOSED = Resource(ResourceType.TOPIC, "*"), Resource(ResourceType.TO
 
 @pytest.fixture(autouse=True, params=["open", "authorized", "limited"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What stands in front of the handler."""
+    """What runs in front of the handler."""
     monkeypatch.setitem(SETUP, "kind", request.param)
     return str(request.param)
 
@@ -77,11 +77,11 @@ class Peer:
         self.unsent: list[Any] = []
 
     def mute(self, seconds: float, cause: Any) -> None:
-        """As a connection that is throttled."""
+        """Called when the connection is throttled."""
 
 
 def content(part: Any) -> bytes:
-    """Of a part of an answer: bytes, or a region of a file."""
+    """The content of a part of a response: bytes, or a region of a file."""
     return part if isinstance(part, bytes) else bytes(part.read())
 
 
@@ -93,7 +93,7 @@ class Side(NamedTuple):
     disk: FaultyDisk
 
     async def ask(self, frame: bytes) -> bytes | str | None:
-        """The answer to a frame, or why the connection ended. The bytes of the frame are lent."""
+        """The response to a frame, or why the connection was closed. The frame's bytes are only borrowed."""
         lent = bytearray(frame)
         try:
             answer = self.dispatch(cast("Any", Peer()), memoryview(lent))
@@ -106,7 +106,7 @@ class Side(NamedTuple):
         return None if answer is None else b"".join(map(content, answer)).replace(*FOLDERS)
 
     async def ask_several(self, frames: list[bytes]) -> tuple[list[bytes], list[int]]:
-        """The answers to frames that came together, and how many of them were handled at once each time."""
+        """The responses to frames that arrived together, and how many of them were handled at once each time."""
         answers: list[bytes] = []
         runs = []
         while len(answers) < len(frames):
@@ -124,11 +124,11 @@ class Side(NamedTuple):
         return bytes(16) if found is None else found.id
 
     def limit(self, client_id: str, rates: dict[str, str]) -> None:
-        """These are the quotas of a client id now."""
+        """Set the quotas of a client id."""
         self.broker._enforcement.follow(self.dispatch, {}, {f"clients/{client_id}": rates})
 
     async def change(self, resource: Resource, *entries: Entry) -> None:
-        """These are the rules of a resource now."""
+        """Set the ACLs of a resource."""
         store = self.broker._acl_store
         assert store is not None
         await store._change(resource, lambda _: frozenset(entries))
@@ -175,7 +175,7 @@ async def side(folder: Path, *, short: bool) -> AsyncIterator[Side]:
 class Pair(NamedTuple):
     short: Side
     general: Side
-    taken: list[bool]  # of each request: whether the shortcut answered
+    taken: list[bool]  # for each request: whether it took the fast path
 
     async def ask(
         self,
@@ -184,7 +184,7 @@ class Pair(NamedTuple):
         change: Callable[[bytes], bytes] = bytes,
         client_id: str = "client",
     ) -> Any:
-        """The answer of both, which must be the same."""
+        """The response of both, which must be equal."""
         for topic in request.topic_data:
             topic.topic_id = self.short.topic_id(topic.name)
         frame = change(request_header(0, version, 77, client_id) + encode(request, version))
@@ -198,7 +198,7 @@ class Pair(NamedTuple):
         return [(one.error_code, one.base_offset) for topic in response.responses for one in topic.partition_responses]
 
     async def ask_several(self, requests: list[ProduceRequest], version: int = 11) -> list[int]:
-        """How many were handled at once each time. The answers are those that they get one by one."""
+        """How many were handled at once each time. The responses must equal those to single requests."""
         frames = []
         for number, one in enumerate(requests):
             for topic in one.topic_data:
@@ -214,7 +214,7 @@ def read(answer: bytes, version: int) -> ProduceResponse:
 
 
 def story(folder: Path, tell: Callable[[Pair], Coroutine[Any, Any, None]]) -> None:
-    """Tell it to both brokers; at the end they have the same logs."""
+    """Run a scenario on both brokers; at the end they must have the same logs."""
 
     async def whole() -> None:
         async with side(folder / "short", short=True) as short, side(folder / "whole", short=False) as general:
@@ -227,7 +227,7 @@ def story(folder: Path, tell: Callable[[Pair], Coroutine[Any, Any, None]]) -> No
 
 
 def count(pair: Pair) -> None:
-    """Note of each request to the one broker whether its shortcut gave the answer."""
+    """Record for each request to the first broker whether it took the fast path."""
     take = pair.short.dispatch._take_shortcut
 
     def taking(route: Any, *rest: Any) -> Any:
@@ -252,7 +252,7 @@ def records(count: int = 1, *, key: bytes | None = b"k", size: int = 10, **more:
 
 
 def request(*data: tuple[str, int, bytes | None], acks: int = 1, name: str | None = None) -> ProduceRequest:
-    """Partitions by topic, each topic once for each run of its partitions."""
+    """Partitions grouped by topic; a topic appears once for each consecutive run of its partitions."""
     topics: list[TopicProduceData] = []
     for topic, index, one in data:
         if not topics or topics[-1].name != topic:
@@ -275,7 +275,7 @@ def test_usual_requests_of_every_version_take_it(tmp_path: Path) -> None:
                 offset = (version - 3) * 2 + (acks == -1)
                 found = await pair.tell(request(*wanted, acks=acks), version)
                 assert found == [(0, offset), (0, 3 * offset), (0, 2 * offset), (0, offset)]
-        # The first request of a version makes its route.
+        # The first request of a version creates its route.
         assert pair.taken == [True] * (NEWEST - VERSION_MIN + 1) * SHORT
         for codec in Codec:
             await pair.tell(request(("plain", 1, records(9, codec=codec))), 9)
@@ -335,7 +335,7 @@ def test_malformed_batches(tmp_path: Path) -> None:
 
 
 def test_hostile_frames(tmp_path: Path) -> None:
-    """Cut, lengthened, with changed bytes, and with counts and lengths that are not true."""
+    """Truncated, lengthened, with changed bytes, and with wrong counts and lengths."""
     chance = random.Random(15)
     wanted = request(("plain", 0, records()), ("plain", 1, records(2)), ("other", 0, records()))
 
@@ -393,7 +393,7 @@ def test_large_requests_are_not_for_it(tmp_path: Path) -> None:
 
 
 class TickingClock(StillClock):
-    """A second passes whenever somebody looks."""
+    """A second passes at every reading."""
 
     seconds = 0.0
 
@@ -457,7 +457,7 @@ def test_the_clock_is_checked_after_each_compressed_batch(tmp_path: Path, monkey
 
 @pytest.mark.skipif(not SHORT, reason="without the native part there is no shortcut")
 def test_who_loses_the_lead_between_two_slices_acknowledges_nothing(tmp_path: Path) -> None:
-    """What was appended before that waits for replicas that this broker will not hear of."""
+    """Records appended before that wait for replicas that no longer fetch from this broker."""
 
     async def tell(pair: Pair) -> None:
         good, peer = records(), cast("Any", Peer())
@@ -550,7 +550,7 @@ def test_requests_that_came_together_are_written_at_once(tmp_path: Path) -> None
 
 
 def test_requests_for_several_partitions_that_came_together(tmp_path: Path) -> None:
-    """Whatever is in them: rolled segments, retries, gaps, and what one by one would be refused."""
+    """With all kinds of content: rolled segments, retries, gaps, and batches that would be refused one by one."""
     chance = random.Random(21)
     places = [("plain", 0), ("plain", 1), ("plain", 2), ("other", 0), ("small", 0), ("keyed", 0), ("flushed", 0)]
 
@@ -705,7 +705,7 @@ def test_who_is_limited_is_measured_and_only_they(tmp_path: Path) -> None:
         pair.taken.clear()
 
         async def ask(client_id: str) -> tuple[bool, bool]:
-            """Whether it was throttled, and whether it went the short way."""
+            """Whether it was throttled, and whether it took the fast path."""
             answer = read(await pair.ask(one, 9, client_id=client_id), 9)
             return answer.throttle_time_ms > 0, (pair.taken[-1] if SHORT else answer.throttle_time_ms == 0)
 

@@ -1,4 +1,4 @@
-"""Topics: what Kafka's answers in test_judged.py do not show."""
+"""Topics: what test_judged.py does not cover."""
 
 from pathlib import Path
 

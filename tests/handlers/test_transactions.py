@@ -1,4 +1,4 @@
-"""Transactions on the wire: both protocols, what lands in the log, and what each version is told."""
+"""Transactions on the wire: both protocols, what is written to the log, and the responses of each version."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def produce(
     wired: Wired, name: str | None, producer: tuple[int, int], topic: str, value: bytes, sequence: int, version: int = 9
 ) -> Any:
     data = batch.build(
-        # Of today: a marker that is a week younger would begin a new segment.
+        # Current timestamps: a marker that is a week newer would begin a new segment.
         [batch.Record(0, SystemClock().now_ms(), None, value, ())],
         producer_id=producer[0],
         producer_epoch=producer[1],
@@ -126,7 +126,7 @@ def end(wired: Wired, name: str, producer: tuple[int, int], version: int = 3, *,
 
 
 def read(wired: Wired, topic: str, *, committed: bool) -> list[bytes | None]:
-    """What a consumer would show: without control records, and without aborted ones if it wants committed ones only."""
+    """The values a consumer returns: without control records, and with `committed` without aborted records."""
     answer = (
         wired.ask(
             FetchRequest(

@@ -1,4 +1,4 @@
-"""Answers of coordinators wait for a follower: what it has not fetched may be lost, so nobody is told of it."""
+"""Coordinators' responses wait for a follower: records it has not fetched may be lost, so no client may see them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def wired(broker: BrokerThread) -> Iterator[Wired]:
 
 
 class Follower:
-    """Broker 99, which is in sync with a partition and fetches when the test says so."""
+    """Broker 99, an in-sync replica that fetches when the test says so."""
 
     def __init__(self, broker: BrokerThread, topic: str) -> None:
         self._broker = broker
@@ -89,7 +89,7 @@ class Follower:
 
 
 def is_silent(wired: Wired) -> bool:
-    """Whether no answer is here; one that is on its way would be within this time, or the test is kind."""
+    """Whether no response arrives within 0.1 s. A slower one goes unnoticed, so this never fails a correct broker."""
     wired._socket.settimeout(0.1)
     try:
         wired._socket.recv(1, 2)  # MSG_PEEK
@@ -101,7 +101,7 @@ def is_silent(wired: Wired) -> bool:
 
 
 def held(broker: BrokerThread, follower: Follower, request: Any, version: int) -> Any:
-    """The answer to a request, which must not come before the follower has fetched."""
+    """The response to a request, which must not arrive before the follower has fetched."""
     with Wired(port_of(broker)) as own:
         own.send(request, version)
         assert is_silent(own)
@@ -220,7 +220,7 @@ def test_a_marker_for_another_broker_is_committed_when_it_is_answered(
 
 @pytest.mark.parametrize("version", [9, 12])
 def test_a_batch_waits_until_its_transaction_is_committed(broker: BrokerThread, wired: Wired, version: int) -> None:
-    """In the newer protocol the batch itself begins the transaction; in the older one it was told of it before."""
+    """In the newer protocol the batch itself begins the transaction; in the older one AddPartitionsToTxn did before."""
     producer = (init(wired, "x").producer_id, 0)
     follower = Follower(broker, STATE)
     with Wired(port_of(broker)) as adding:

@@ -1,4 +1,4 @@
-"""A connection that speaks in messages: for tests that ask a broker, ours or Kafka's, exactly what they want to ask."""
+"""A connection that sends and receives messages: for tests that send exact requests to a broker, Ottla or Kafka."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Wired:
     def __init__(
         self, port: int, *, timeout_s: float = 60.0, source: str = "127.0.0.1", client_id: str = "test"
     ) -> None:
-        """`source` is the address to come from."""
+        """`source` is the local address of the connection."""
         self._client_id = client_id
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s, source_address=(source, 0))
         self._count = 0
         self._unanswered: deque[tuple[int, int, int]] = deque()  # (key, version, correlation id)
 
     def ask(self, request: object, version: int) -> Any:
-        """Send a request and wait for its answer."""
+        """Send a request and wait for its response."""
         self.send(request, version)
         return self.receive()
 
@@ -39,11 +39,11 @@ class Wired:
         self._unanswered.append((key, version, self._count))
 
     def forget(self) -> None:
-        """The last request gets no answer."""
+        """Expect no response to the last request."""
         self._unanswered.pop()
 
     def receive(self) -> Any:
-        """The answer to the oldest request that has none yet."""
+        """The response to the oldest unanswered request."""
         key, version, count = self._unanswered.popleft()
         answer = self._take(struct.unpack(">i", self._take(4))[0])
         correlation, position = frame.parse_response_header(key, version, answer)
@@ -71,7 +71,7 @@ class Wired:
 
 
 def plain(value: Any) -> Any:
-    """A message as dictionaries and lists, the lists in an order of their own: brokers answer in any."""
+    """A message as dictionaries and lists; lists are sorted, since brokers may answer in any order."""
     if isinstance(value, list):
         return sorted(map(plain, value), key=repr)
     if hasattr(value, "__wire__"):

@@ -1,9 +1,9 @@
-"""Processor time in units of a fixed piece of Python, so that a bound on it means the same on every machine.
+"""CPU time in units of a fixed piece of Python, so that a bound on it means the same on every machine.
 
-The speed of one machine moves by a factor of three within minutes. So a yardstick is timed on the same thread just
-before and just after what is measured, and the slower of the two counts; it takes about a millisecond on the machine on
-which the bounds were set. What is over a bound is measured again: an accident does not happen three times in a row,
-and a fault does.
+The speed of one machine varies by a factor of three within minutes. So a yardstick is timed on the same thread just
+before and just after the measured code, and the slower of the two counts; it takes about a millisecond on the machine
+on which the bounds were set. A result over its bound is measured again: an accident does not happen three times in a
+row, and a bug does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NORMAL_S = 0.001  # what a yardstick takes where the bounds were set
 
 
 def yardstick_s() -> float:
-    """Processor seconds of this thread for one yardstick, from the fastest of its pieces."""
+    """CPU seconds of this thread for one yardstick, computed from its fastest piece."""
     return PIECES * min(piece_s() for _ in range(PIECES))
 
 
@@ -36,7 +36,7 @@ def piece_s() -> float:
 
 @contextmanager
 def others_set_aside() -> Iterator[None]:
-    """The collector goes only through what is made from now on, not through all that tests before have left."""
+    """Let the garbage collector visit only objects created from now on, not those of earlier tests."""
     gc.freeze()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Listeners as the tests of this folder open them."""
+"""Opens listeners for the tests of this folder."""
 
 from ottla.net.listener import Admission, Listener
 

@@ -1,4 +1,4 @@
-"""A connection against a real socket: framing, order, bounds, regions and the end."""
+"""A connection on a real socket: framing, order, limits, file regions and closing."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def answer(reader: asyncio.StreamReader) -> bytes:
 
 
 class Gathering:
-    """Answers frames that begin with the same byte at once, but not those that begin with `-`."""
+    """Handles frames that begin with the same byte together, but not those that begin with `-`."""
 
     def __init__(self) -> None:
         self.gathered: list[int] = []
@@ -322,7 +322,7 @@ def test_a_closed_connection_cancels_what_it_waited_for() -> None:
 
 @pytest.mark.parametrize("before", [0, 3])
 def test_an_error_of_ours_ends_its_connection_instead_of_leaving_it_without_an_answer(before: int) -> None:
-    """Frames that were read and not handled are gone: whoever waits for their answers would wait for ever."""
+    """Frames that were read and not handled are lost: a client would wait for their responses for ever."""
 
     def handle(_: Connection, data: memoryview) -> Answer:
         if bytes(data) == b"bad":

@@ -1,4 +1,4 @@
-"""From a frame to an answer, and what becomes of everything that goes wrong in between."""
+"""From a frame to a response, and how every error in between is handled."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def framed(request: object, key: int, version: int, correlation: int = 7) -> mem
 
 @contextmanager
 def instead(key: int, function: Callable[..., Any]) -> Iterator[Dispatch]:
-    """A dispatcher whose handler of one API is another function."""
+    """A dispatcher with another handler for one API."""
     before = REGISTRY[key]
     REGISTRY[key] = Registration(key, before.request, before.versions, function)
     try:
@@ -60,7 +60,7 @@ def instead(key: int, function: Callable[..., Any]) -> Iterator[Dispatch]:
 
 
 def error_of(answer: Any) -> int:
-    """The code in an EndTxn answer of version 3: after length, correlation id, tags and throttle time."""
+    """The code in an EndTxn response of version 3: after length, correlation id, tags and throttle time."""
     size, correlation = struct.unpack_from(">ii", answer[0])
     assert (size, correlation) == (len(answer[0]) - 4, 7)
     (code,) = struct.unpack_from(">h", answer[0], 13)
@@ -185,7 +185,7 @@ def test_a_client_must_call_itself_something_readable(name: str) -> None:
 
 
 def test_a_controller_may_tell_of_a_large_cluster_in_one_request() -> None:
-    """Of each partition the replicas are elements, too: a bound for clients would end at 9,000 partitions."""
+    """Each partition's replicas count as elements, too: the limit for clients would be reached at 9,000 partitions."""
     key, version = 6, 8
     state = UpdateMetadataPartitionState(
         partition_index=0, controller_epoch=1, leader=1, leader_epoch=1, isr=[1, 2, 3], zk_version=1, replicas=[1, 2, 3]

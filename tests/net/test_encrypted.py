@@ -1,4 +1,4 @@
-"""What leaves through TLS: in order, in pieces, whatever the socket takes, and never for long at once."""
+"""Sending over TLS: in order, in pieces, however much the socket takes, and never for long at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Region:
-    """A stretch of a file."""
+    """A region of a file."""
 
     def __init__(self, fd: int, position: int, size: int) -> None:
         self.fd, self.position, self.size = fd, position, size
@@ -28,7 +28,7 @@ class Region:
 
 
 class Sink:
-    """A socket that takes so much at once; None: everything."""
+    """A socket that takes a limited number of bytes at once; None: all."""
 
     def __init__(self, takes: list[int | None]) -> None:
         self.taken = bytearray()

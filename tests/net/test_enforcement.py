@@ -1,4 +1,4 @@
-"""Quotas of hosts: whose addresses are looked up while the broker runs."""
+"""Quotas of hosts: which host names are resolved while the broker runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Admission, idleness and addresses of listeners."""
+"""Listeners: connection limits, idle connections and addresses."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_idle_connections_are_closed_but_not_those_that_wait_for_an_answer() -> 
 
 
 def test_a_reader_that_takes_nothing_is_cut_off() -> None:
-    """Its answer is there and larger than what the system holds for it: it is as idle as one that asks nothing."""
+    """Its response exceeds the socket buffers: a client that does not read is as idle as one that sends nothing."""
 
     async def scene() -> None:
         opened = listener(idle_s_max=0.2, handle=lambda _, __: [bytes(64 << 20)])

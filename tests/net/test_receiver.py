@@ -1,4 +1,4 @@
-"""The buffers that connections share: kept within a bound, given to whom they fit, and used again for large frames."""
+"""The shared receive buffers: limited in total, matched to the size needed, and reused for large frames."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_what_is_kept_is_bounded_and_the_smallest_go_first() -> None:
 
 @pytest.mark.parametrize("size", [300_000, 5_000_000])
 def test_a_stream_of_large_frames_is_copied_once(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the first of them gathers in buffers that grow; the others go where it lay."""
+    """Only the first frame is collected in growing buffers; the others reuse its buffer."""
     wanted = [bytes([number]) * (size - number) for number in range(6)]
     made, copied = [], []
     hold = connection.Connection._hold

@@ -1,4 +1,4 @@
-"""What is measured around a handler. tests/quota has what a client sees of it."""
+"""What is measured around a handler. tests/quota covers what a client sees."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def port() -> Iterator[int]:
 def test_a_fetch_that_cannot_be_measured_after_it_has_waited_leaves_nobody_waiting(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is no place in its answer for an error of ours, so the connection ends."""
+    """Its response has no place for an internal error, so the connection is closed."""
 
     def fail(response: Any) -> int:
         raise RuntimeError("a bug")
@@ -40,7 +40,7 @@ def test_a_fetch_that_cannot_be_measured_after_it_has_waited_leaves_nobody_waiti
 
 
 def test_what_brokers_ask_is_not_measured_on_their_listener() -> None:
-    """Their user may be a client's, too, and no client is to slow them down."""
+    """A client may have the same user, and must not slow brokers down."""
     options = {
         "listeners": "PLAINTEXT://127.0.0.1:0,BROKERS://127.0.0.1:0",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT",
@@ -53,7 +53,7 @@ def test_what_brokers_ask_is_not_measured_on_their_listener() -> None:
         throttled = {}
         for listener, port in ports.items():
             for request, version in ((ApiVersionsRequest(), 1), (verification, 4), (MetadataRequest(topics=[]), 4)):
-                with Wired(port) as client:  # the last one is muted
+                with Wired(port) as client:  # the previous connection is muted
                     answer = client.ask(request, version)
                 throttled[listener, type(request).__name__] = answer.throttle_time_ms > 0
     assert throttled == {

@@ -1,6 +1,6 @@
 """A few members of a cluster in one process: real logs, real handlers, real bytes between them, and no sockets.
 
-Nobody is the controller: a test gives roles, and answers proposals, itself.
+There is no controller: a test assigns roles, and answers AlterPartition proposals, itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ QUICK = {"replica.fetch.wait.max.ms": "50", "replica.fetch.backoff.ms": "20"}
 
 
 class Member:
-    """One broker. It is also what its handlers are given."""
+    """One broker. It is also the `parts` of its handlers."""
 
     def __init__(self, world: World, node_id: int, folder: Path, options: Mapping[str, str]) -> None:
         self.node_id = node_id
@@ -91,7 +91,7 @@ class World:
         self.ids = tuple(ids)
         self.asked: list[tuple[int, int, Any, int]] = []  # from, to, request, version
         self.down: set[int] = set()  # brokers that cannot be reached
-        self.silent: set[int] = set()  # brokers that take requests and do not answer
+        self.silent: set[int] = set()  # brokers that receive requests and do not answer
         self.hold: asyncio.Event | None = None  # answers wait for it
         self.spoil: Callable[[Any], Any] = lambda answer: answer
         self.answers: dict[type, Callable[[Any], Any]] = {}  # in place of a handler
@@ -101,7 +101,7 @@ class World:
         return self.members[node_id]
 
     def lead(self, leader: int, epoch: int = 1, *, isr: tuple[int, ...] | None = None, **more: Any) -> Partition:
-        """Everybody is told of this leader, the leader last."""
+        """Assign this leader at every member, at the leader last."""
         index, name = more.get("index", 0), more.get("name", "t")
         topic_id = more.get("topic_id", TOPIC_ID)
         state = State(index, self.ids, self.ids if isr is None else isr, leader, epoch, more.get("version", epoch))
@@ -115,7 +115,7 @@ class World:
 
 
 class Line:
-    """What one member sees of the others: every request and answer is encoded and decoded."""
+    """One member's connections to the others: every request and response is encoded and decoded."""
 
     def __init__(self, world: World, me: int) -> None:
         self._world = world

@@ -1,4 +1,4 @@
-"""What the tests of replicas need again and again: a member's replicas over real logs, and nobody to talk to."""
+"""Shared by the tests of replicas: a member's replicas over real logs, without other brokers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ME = 0
 
 
 class Recorder:
-    """Stands for fetchers and proposals: notes what it is told."""
+    """Stands for fetchers and proposals: records the calls."""
 
     def __init__(self) -> None:
         self.followed: list[tuple[str, int, int]] = []
@@ -55,7 +55,7 @@ class Recorder:
 
 
 class Host:
-    """One member of a cluster of three, without its network: also what handlers are given of it."""
+    """One member of a cluster of three, without its network; also the `parts` of its handlers."""
 
     def __init__(self, folder: Path, **options: str) -> None:
         self.clock = StillClock()

@@ -1,4 +1,4 @@
-"""The follower's side of a fetch session: full until the leader gives an id, then counted, also around the end."""
+"""The follower's side of a fetch session: full until the leader assigns an id, then epochs count up and wrap around."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roles as the controller gives them: which are taken, which are refused, and who hears of it."""
+"""Roles from the controller: which are accepted, which are refused, and who is notified."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_roles_change_with_the_epoch(tmp_path: Path) -> None:
 
 
 def test_who_learns_that_another_leads_stops_leading(tmp_path: Path) -> None:
-    """As after a lost session: what the controller said meanwhile went to this broker's former life."""
+    """As after a lost session: the controller's requests meanwhile were for this broker's earlier registration."""
 
     async def story(host: Host) -> None:
         told: list[tuple[int, bool]] = []

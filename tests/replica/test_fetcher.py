@@ -1,4 +1,4 @@
-"""Followers that copy from real leaders: what they ask for, what they keep, and what does not stop them."""
+"""Followers that copy from real leaders: what they request, what they keep, and which errors do not stop them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_logs_that_have_parted_agree_again(tmp_path: Path, options: dict[str, st
         append(partition, 5)
         await until(lambda: partition.high == 5 and world[1].log().high == 5)
         world.down.add(1)
-        append(partition, 4)  # 0 writes on, and nobody hears of it
+        append(partition, 4)  # 0 continues to write, and no other broker learns of it
         world.down.clear()
         world.down.add(0)
         other = world.lead(1, 2, isr=(1,))
@@ -266,7 +266,7 @@ def test_an_answer_that_comes_after_the_role_has_changed_is_dropped(tmp_path: Pa
 
 
 def test_another_in_sync_set_in_the_same_epoch_does_not_begin_again(tmp_path: Path) -> None:
-    """What the leader says meanwhile would be dropped, and in a session it says a high watermark once."""
+    """The leader's responses meanwhile would be dropped, and in a session it sends a high watermark only once."""
 
     async def story(world: World) -> None:
         partition = world.lead(0)
@@ -413,7 +413,7 @@ def test_many_partitions_share_an_answer_that_has_no_room_for_all(tmp_path: Path
 
 
 def test_a_leader_that_says_nothing_of_epochs_is_not_asked_without_end(tmp_path: Path) -> None:
-    """An old protocol asks before it fetches."""
+    """In an old protocol version a follower asks for epoch end offsets before it fetches."""
 
     async def story(world: World) -> None:
         partition = world.lead(0)

@@ -1,4 +1,4 @@
-"""Followers that bring their logs in line with a leader's, in the classic cases and in many random ones."""
+"""Followers that truncate their logs to match a leader's, in the classic cases and in many random ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.replica.follower import UNKNOWN, Cut, Restart, agreement, first_cut, 
 
 
 class Replica:
-    """A log of (epoch, value), and what it knows of its epochs."""
+    """A log of (epoch, value), and its leader epoch cache."""
 
     def __init__(self, *epochs: int) -> None:
         self.log: list[tuple[int, str]] = []
@@ -42,7 +42,7 @@ class Replica:
             self.append(epoch, value)
 
     def agree(self, leader: Replica) -> int:
-        """Ask about epochs as OffsetForLeaderEpoch does. Returns how often."""
+        """Look up epochs as with OffsetForLeaderEpoch. Returns the number of requests."""
         cut, asked = first_cut(self.epochs, self.end, self.high), 0
         self.cut(cut.offset)
         while not cut.agrees:
@@ -55,7 +55,7 @@ class Replica:
         return asked
 
     def fetch(self, leader: Replica, count: int) -> bool:
-        """One Fetch of version 12: a diverging epoch, or records. Whether it brought records."""
+        """One Fetch of version 12: a diverging epoch, or records. Returns whether it got records."""
         latest = self.epochs.latest
         if latest != UNKNOWN:
             epoch, end = leader.epochs.end_of(latest, leader.end)
@@ -75,7 +75,7 @@ def test_records_that_are_acknowledged_but_not_yet_known_to_be_committed_are_not
 
 
 def test_two_that_wrote_at_the_same_offset_do_not_both_keep_it() -> None:
-    """KIP-101, second case: both crashed, one came back first and wrote another record there."""
+    """KIP-101, second case: both crashed, one restarted first and wrote another record there."""
     former, leader = Replica(0, 0), Replica(0, 1)
     former.agree(leader)
     former.copy(leader)
@@ -83,7 +83,7 @@ def test_two_that_wrote_at_the_same_offset_do_not_both_keep_it() -> None:
 
 
 def test_two_quick_leader_changes() -> None:
-    """KIP-279: the leader has an epoch that the follower has not, and the other way round."""
+    """KIP-279: each of leader and follower has an epoch that the other lacks."""
     first, second = Replica(0, 0, 1, 1, 1), Replica(0, 0, 2, 2)
     first.lead(3)
     second.agree(first)

@@ -1,4 +1,4 @@
-"""With `flush.messages` nobody reads what a power cut would take back: the high watermark waits for the disk."""
+"""With `flush.messages` no consumer reads what a power cut could lose: the high watermark waits for the disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EACH = {"log.flush.interval.messages": "1"}
 
 
 class Gate:
-    """The disk forces no records until the gate is open. A cut of a log gets through: the loop itself forces it."""
+    """fsync of records blocks until the gate is open. A truncation passes: the loop itself forces it to disk."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.opened = threading.Event()
@@ -73,7 +73,7 @@ def test_the_only_replica_shows_what_is_on_disk(tmp_path: Path, gate: Gate) -> N
         assert partition.log.last_stable(partition.high) == 0
         assert partition.wait_for_commit(3) is not None
         assert not any(wait.done() for wait in waits)
-        gate.opened.set()  # whoever appended has not asked for anything to be forced
+        gate.opened.set()  # the append has not requested a flush
         assert min(await asyncio.wait_for(asyncio.gather(*waits), 30)) >= 2, "when the first of them is there"
         await until(lambda: partition.high == 3)
         assert partition.wait_for_commit(3) is None
@@ -111,7 +111,7 @@ def test_a_new_leader_counts_what_it_copied_as_far_as_its_disk(tmp_path: Path, g
 
 
 def test_up_to_so_many_records_need_not_be_on_disk(tmp_path: Path, gate: Gate) -> None:
-    """As in Apache Kafka: the append that completes them waits for all of them."""
+    """As in Apache Kafka: the append that reaches `flush.messages` waits for all of them."""
 
     async def story(host: Host) -> None:
         partition = host.assign(state(replicas=(0,), isr=(0,)))
@@ -155,7 +155,7 @@ def test_what_is_cut_off_is_not_waited_for(tmp_path: Path, gate: Gate) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_power_cut_takes_nothing_that_was_read(seed: int, tmp_path: Path) -> None:
-    """Records come while the disk is at work; the power goes at any moment, and again after a start without a flush."""
+    """Records arrive during flushes; the power fails at any moment, and again after a start without a flush."""
     device, chance = Device(Random(seed)), Random(seed)
 
     def start() -> tuple[SimDisk, Any]:

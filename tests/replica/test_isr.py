@@ -1,4 +1,4 @@
-"""In-sync sets: who is proposed, what an answer does, and what happens while there is none."""
+"""In-sync sets: which changes are proposed, the effect of a response, and what happens until it arrives."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ottla.wire.messages.peers import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-SHORT_LAG = {"replica.lag.time.max.ms": "400"}  # longer than a busy machine holds the loop
+SHORT_LAG = {"replica.lag.time.max.ms": "400"}  # longer than a busy machine blocks the loop
 
 
 class Controller:
-    """Takes up what it is asked for, unless it was told to say something else."""
+    """Accepts every proposal, unless the test set another error code."""
 
     def __init__(self, world: World) -> None:
         self.asked: list[tuple[tuple[int, ...], int, int]] = []  # set, leader epoch, version
@@ -112,7 +112,7 @@ def test_what_is_not_answered_is_asked_again(tmp_path: Path) -> None:
 def test_a_controller_that_was_replaced_is_not_waited_for(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         controller, metadata = Controller(world), world[0].metadata
-        world.silent = {2}  # it was stopped in the middle of its office
+        world.silent = {2}  # it was paused while it was controller
         metadata.publish(metadata.image._replace(controller_id=2))
         partition = world.lead(0, isr=(0,))
         followers = partition.followers
@@ -185,17 +185,17 @@ def test_a_topic_that_the_controller_does_not_know_by_name_either_waits_for_the_
 
 
 def test_a_leader_without_a_controller_acknowledges_nothing_that_its_followers_do_not_have(tmp_path: Path) -> None:
-    """It may have lost its session, and one of them may lead by now."""
+    """It may have lost its session, and a follower may be leader by now."""
 
     async def story(world: World) -> None:
-        Controller(world)  # followers that are late on a busy machine leave and come back
+        Controller(world)  # on a busy machine slow followers leave the in-sync set and rejoin
         partition = world.lead(0)
         append(partition)
         followers = partition.followers
         assert followers is not None
         await until(lambda: partition.high == 1 and set(followers.isr) == {0, 1, 2} and followers.proposal is None)
         world[0].metadata.publish(world[0].metadata.image._replace(controller_id=-1))
-        other = world[1].assign(State(0, (0, 1, 2), (1, 2), 1, 2, 2))  # elected: 0 does not hear of it
+        other = world[1].assign(State(0, (0, 1, 2), (1, 2), 1, 2, 2))  # elected: 0 does not learn of it
         world[2].assign(State(0, (0, 1, 2), (1, 2), 1, 2, 2))
         append(partition)
         waited = partition.wait_for_commit(2)

@@ -207,7 +207,7 @@ def test_a_proposal_tells_the_lives_of_which_the_leader_knows_what_they_have() -
     fetch(leader, 1, 5, broker_epoch=40)
     fetch(leader, 2, 5)
     proposal = leader.propose(0)
-    fetch(leader, 1, 0, broker_epoch=41)  # it is back with less
+    fetch(leader, 1, 0, broker_epoch=41)  # it restarted with a shorter log
     assert proposal == leader.proposal == Proposal((0, 1, 2), 1, 7, lives=((1, 40),))
 
 
@@ -247,7 +247,7 @@ def test_what_is_committed_is_on_every_replica_that_may_be_elected(seed: int) ->
     random, now_ms, version = Random(seed), 0, 7
     leader = leader_of(1, 2)
     ends = {0: 0, 1: 0, 2: 0}
-    agreed = {0, 1, 2}  # what the state says, also while the answer is on its way
+    agreed = {0, 1, 2}  # the set in the store, also while the response is in flight
     held: list[Proposal] = []  # proposals that the controller has not seen
     answers: list[tuple[tuple[int, ...], int]] = []
     for _ in range(300):
@@ -291,7 +291,7 @@ def test_a_follower_of_an_idle_partition_keeps_up_as_long_as_its_session_is_used
     leader, session = leader_of(1), Session()
     fetch(leader, 1, 0, now_ms=0)
     leader.followers[1].session = session
-    session.used_ms = 50 * LAG_MS  # fetches that had nothing to say of this partition
+    session.used_ms = 50 * LAG_MS  # fetches without this partition
     leader.note_append(5, now_ms=50 * LAG_MS + 1)
     assert leader.propose(50 * LAG_MS + 2) is None
     assert leader.propose(51 * LAG_MS + 1) == Proposal((0,), 1, 7), "but now it has to say something"

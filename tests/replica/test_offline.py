@@ -1,4 +1,4 @@
-"""What the controller hears of the logs of a broker that runs, once, however often that has to be tried."""
+"""A running broker reports failed directories and room for refused logs to the controller: once, with retries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One partition in each of its roles: what is accepted, what is committed, and who is told."""
+"""One partition in each of its roles: what is accepted, what is committed, and who is notified."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def test_a_leader_of_several_commits_when_all_in_sync_have_it(tmp_path: Path) ->
 def test_a_gap_in_a_sequence_counts_only_at_a_settled_leader(
     tmp_path: Path, fetches: list[int], pause_ms: int, code: ErrorCode
 ) -> None:
-    """A leader that was asleep may have been replaced: the next one may have what is missing here. Requests that came
-    while it slept are no sign of life, so each follower has to come twice. And a client may still wait for an answer of
-    the leader before to what is missing."""
+    """A leader that was paused may have been replaced: the next one may have the missing batch. Fetches that arrived
+    while it was paused prove nothing, so each follower has to fetch twice. And a client may still wait for the previous
+    leader's response to the missing batch."""
 
     async def story(host: Host) -> None:
         partition = host.assign(state())
@@ -185,7 +185,7 @@ def test_a_set_that_shrinks_after_the_append_is_said(tmp_path: Path) -> None:
         partition = host.assign(state(isr=(0, 1)))
         host.append(partition)
         future = partition.wait_for_commit(1)
-        host.clock.ms += 60_000  # 1 has been silent for so long that nobody waits for it
+        host.clock.ms += 60_000  # 1 has not fetched for longer than the allowed lag
         host.assign(state(isr=(0,), version=1))
         assert code_of(future) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         assert code_of(partition.wait_for_commit(1)) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
@@ -307,7 +307,7 @@ def test_nobody_is_told_of_a_commit_that_nobody_waits_for(tmp_path: Path) -> Non
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: troubles.append(context))
         partition = host.assign(state())
         host.append(partition)
-        assert partition.wait_for_commit(1) is not None  # and its client has gone
+        assert partition.wait_for_commit(1) is not None  # and its client has disconnected
         host.assign(state(leader=1, epoch=2, version=1))
         gc.collect()
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Which versions a follower speaks for a release of the brokers' protocol."""
+"""Which request versions a follower uses for a release of the inter-broker protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetch sessions as a machine: full, incremental, forgotten, evicted."""
+"""The fetch session state machine: full, incremental, forgotten, evicted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rate of throttled replicas: measured over a window of samples, and forgotten with it."""
+"""The rate of throttled replicas: measured over a window of samples; older samples expire."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class HandClock:
         self.now = 100.0
 
     def now_ms(self) -> int:
-        return 0  # a wall clock says nothing about durations
+        return 0  # durations must not use the wall clock
 
     def monotonic(self) -> float:
         return self.now

@@ -1,4 +1,4 @@
-"""Faults put into the code on purpose, each for a test that shows that the simulation finds it."""
+"""Bugs put into the code on purpose, each for a test that shows that the simulation finds it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def commit_without_followers() -> Iterator[None]:
-    """High watermark: the leader's own end, whatever the others have."""
+    """High watermark: the leader's own log end offset, whatever the others have."""
 
     def advance(leader: Leader, now_ms: int) -> bool:
         moved, leader.high = leader.end > leader.high, max(leader.high, leader.end)
@@ -39,7 +39,7 @@ def commit_without_followers() -> Iterator[None]:
 
 @contextmanager
 def commit_by_any_follower() -> Iterator[None]:
-    """High watermark: the end of the fastest follower in sync, in place of the slowest."""
+    """High watermark: the log end offset of the fastest in-sync follower instead of the slowest."""
 
     def advance(leader: Leader, now_ms: int) -> bool:
         ends = [one.end for replica, one in leader.followers.items() if replica in leader.maximal]
@@ -64,14 +64,14 @@ def cut_to_the_high_watermark() -> Iterator[None]:
 
 @contextmanager
 def admit_whoever_fetches() -> Iterator[None]:
-    """ISR admission: a follower is in sync as soon as it asks for anything."""
+    """ISR admission: a follower is in sync as soon as it fetches at all."""
     with mock.patch.object(Leader, "_may_join", lambda leader, replica: leader.followers[replica].end >= 0):
         yield
 
 
 @contextmanager
 def obey_every_controller() -> Iterator[None]:
-    """Fencing: nobody looks at controller epochs, neither brokers nor the store."""
+    """Fencing: neither brokers nor the store check controller epochs."""
     verify = SimZooKeeper._verify
 
     def unguarded(store: SimZooKeeper, ops: Any) -> None:
@@ -86,7 +86,7 @@ def obey_every_controller() -> Iterator[None]:
 
 @contextmanager
 def no_last_fetched_epoch() -> Iterator[None]:
-    """Leader epochs: a follower does not say of which its last record is, so its leader cannot tell where they part."""
+    """Leader epochs: a follower does not send its last fetched epoch, so its leader cannot detect divergence."""
     wanted = Copy.build_request
 
     def silent(copy: Copy, size_max: int) -> Any:
@@ -100,28 +100,28 @@ def no_last_fetched_epoch() -> Iterator[None]:
 
 @contextmanager
 def no_check_epoch() -> Iterator[None]:
-    """Leader epochs: fetches count, whatever epoch they were meant for."""
+    """Leader epochs: fetches count, whatever epoch they were sent for."""
     with mock.patch.object(Partition, "check_epoch", return_value=None):
         yield
 
 
 @contextmanager
 def read_what_is_not_decided() -> Iterator[None]:
-    """Transactions: what is replicated counts as stable, its transaction still open or not."""
+    """Transactions: replicated records count as stable, even if their transaction is open."""
     with mock.patch.object(Log, "last_stable", lambda log, high: high):
         yield
 
 
 @contextmanager
 def read_what_was_aborted() -> Iterator[None]:
-    """Transactions: nobody is told which were aborted."""
+    """Transactions: fetch responses do not list aborted transactions."""
     with mock.patch("ottla.handlers.fetch.list_aborted", return_value=[]):
         yield
 
 
 @contextmanager
 def let_zombies_commit() -> Iterator[None]:
-    """Transactions: the coordinator does not look at the epochs of producers."""
+    """Transactions: the coordinator does not check producer epochs."""
 
     def checked(machine: TransactionMachine, known: Any, producer_id: int, epoch: int) -> ErrorCode:
         return ErrorCode.NONE if known is not None else ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -132,7 +132,7 @@ def let_zombies_commit() -> Iterator[None]:
 
 @contextmanager
 def lose_markers() -> Iterator[None]:
-    """Transactions: a leader says now and then that it has written a marker, and has not."""
+    """Transactions: a leader sometimes acknowledges a marker that it has not written."""
     write, count = MarkerWriter.write, itertools.count(1)
 
     def forgetful(writer: MarkerWriter, topic: str, index: int, marker: Any) -> Any:
@@ -152,7 +152,7 @@ def acknowledge_markers_early() -> Iterator[None]:
     def hasty(writer: MarkerWriter, topic: str, index: int, marker: Any) -> None:
         uncommitted = write(writer, topic, index, marker)
         if uncommitted is not None:
-            uncommitted.add_done_callback(lambda done: done.exception())  # nobody asks for it any more
+            uncommitted.add_done_callback(lambda done: done.exception())  # its result is not used
 
     with mock.patch.object(MarkerWriter, "write", hasty):
         yield
@@ -160,7 +160,7 @@ def acknowledge_markers_early() -> Iterator[None]:
 
 @contextmanager
 def compact_the_last_value() -> Iterator[None]:
-    """Compaction: the last record of each key is thrown away, too."""
+    """Compaction: the last record of each key is removed, too."""
     keys = Compaction._keys
 
     def later(compaction: Compaction, span: Any, data: Any, first: int) -> dict[bytes, int]:
@@ -173,7 +173,7 @@ def compact_the_last_value() -> Iterator[None]:
 
 @contextmanager
 def drop_tombstones_at_once() -> Iterator[None]:
-    """Compaction: a tombstone goes with the records that it deletes."""
+    """Compaction: a tombstone is removed together with the records that it deletes."""
     make_keep = Compaction._make_keep
 
     def hasty(compaction: Compaction, *, retain_deletes: bool) -> Any:
@@ -185,14 +185,14 @@ def drop_tombstones_at_once() -> Iterator[None]:
 
 @contextmanager
 def tell_what_may_be_old() -> Iterator[None]:
-    """Groups: a coordinator that slept tells offsets as it remembers them."""
+    """Groups: a coordinator that was paused returns offsets from memory, though they may be outdated."""
     with mock.patch.object(Leader, "is_abandoned", return_value=False):
         yield
 
 
 @contextmanager
 def keep_deleted_logs() -> Iterator[None]:
-    """Names: what a deleted topic had stays where it was."""
+    """Names: the logs of a deleted topic are kept."""
     with mock.patch.object(LogStore, "delete", return_value=None):
         yield
 
@@ -205,18 +205,18 @@ def move_without_waiting() -> Iterator[None]:
 
 
 class Mutant(NamedTuple):
-    """A fault, and what the stories are like in which it shows soon."""
+    """A bug, and the kind of scenario that reveals it soon."""
 
     fault: Callable[[], Any]
     options: dict[str, Any]
-    first: int = 0  # the seed to begin with: where it is known to show soon
+    first: int = 0  # the first seed: one that is known to reveal it soon
 
 
 PLAIN: dict[str, Any] = {"cast": ()}
 CONTROLLERS: dict[str, Any] = {"cast": (), "rounds": 8, "kinds": ("resign", "store slow", "expire")}
 TRANSACTIONS: dict[str, Any] = {"cast": ("transactions",), "rounds": 3}
 ORPHANS: dict[str, Any] = {"cast": ("transactions",), "rounds": 8, "kinds": ("orphan",)}
-# That a record which may yet be cut off replaces none that is committed shows too seldom in stories: see tests/log.
+# "A record that may be truncated replaces no committed one" is violated too rarely in scenarios: see tests/log.
 KEYS: dict[str, Any] = {"cast": ("keys",), "rounds": 3}
 SLEEPERS: dict[str, Any] = {"cast": (), "rounds": 8, "kinds": ("pause",)}
 SEASONS: dict[str, Any] = {"cast": ("seasons",), "rounds": 2, "kinds": ("kill", "slow")}

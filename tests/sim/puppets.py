@@ -1,7 +1,7 @@
 """Brokers of which only the controller is real: for the simulation of the control plane without any records.
 
-A puppet registers itself, runs for the office, and believes what the controller tells it: which roles its replicas have
-and what the cluster looks like. As a leader it asks for other in-sync replicas now and then, by chance.
+A puppet registers itself, takes part in controller elections, and accepts what the controller sends: the roles of its
+replicas and the metadata. As a leader it requests changes of in-sync sets at random.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Puppet(SimNode):
     control: Control
     member: Registration
     metadata: Metadata
-    calm = False  # then it asks for all replicas that are alive
+    calm = False  # when set, it proposes all live replicas
 
     def _begin(self) -> None:
         self._disk = SimDisk(self.device)
@@ -120,7 +120,7 @@ class Puppet(SimNode):
     async def stop(self) -> None:
         self.kill()
 
-    # What the controller says.
+    # Requests from the controller.
 
     def _handle(self, connection: Any, frame: memoryview) -> Any:
         key, version, correlation, _, position = parse_header(frame)
@@ -227,7 +227,7 @@ class Puppet(SimNode):
                 image = image.with_topics(Topic(topic.topic_name, bytes(topic.topic_id), parts, {}))
         self.metadata.publish(image)
 
-    # What a leader asks for.
+    # Proposals of a leader.
 
     async def _alter(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
         try:
@@ -236,7 +236,7 @@ class Puppet(SimNode):
             return AlterPartitionResponse(error_code=error.code, topics=[])
 
     async def _propose(self) -> None:
-        """Ask for all replicas that are alive, as far as we know; sometimes for fewer."""
+        """Propose all replicas that are alive as far as it knows; sometimes fewer."""
         image = self.metadata.image
         controller = image.brokers.get(image.controller_id)
         for (topic, index), role in list(self.roles.items()):
@@ -245,7 +245,7 @@ class Puppet(SimNode):
             wanted = [one for one in role.replicas if one in image.brokers]
             asked_for = self._proposals.get((topic, index))
             if asked_for is not None and asked_for[:2] == (role.epoch, role.version):
-                wanted = asked_for[2]  # no answer yet: whether it is so is not known
+                wanted = asked_for[2]  # no response yet: the outcome is unknown
             elif not self.calm and self._chance.random() < 0.1:
                 wanted = [one for one in wanted if one == self.number or self._chance.random() < 0.5]
             if set(wanted) == set(role.isr) or self.number not in wanted:

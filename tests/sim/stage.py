@@ -1,4 +1,4 @@
-"""A simulated cluster for stories that a test tells step by step: brokers 0, 1, 2, ... and one partition, mostly."""
+"""A simulated cluster for step-by-step scenarios: brokers 0, 1, 2, ... and usually one partition."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Stage:
             await self.until(lambda number=number: str(number) not in self.registered())  # type: ignore[misc]
 
     def forget_what_was_committed(self) -> None:
-        """An unclean election is about to lose it."""
+        """Call before an unclean election, which may lose committed records."""
         self.world.checks.unclean = True
         self.world.checks.truths.clear()
         self.world.loop.after = None
@@ -153,7 +153,7 @@ class Stage:
         ]
         resource = IncrementalAlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=TOPIC, configs=changes)
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
-        for _ in range(100):  # a controller that has just come back may not know the topic yet
+        for _ in range(100):  # a controller that has just restarted may not know the topic yet
             answer = await self.ask_controller(request, 1)
             if answer.responses[0].error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 break
@@ -168,7 +168,7 @@ class Stage:
         assert not answer.responses[0].partitions[0].error_code, answer
 
     async def produce(self, *values: str, acks: int = -1, timeout_s: float = 3.0) -> ErrorCode:
-        """Send one batch to whoever leads, once: what the answer says, REQUEST_TIMED_OUT if there is none."""
+        """Send one batch to the leader, once; return its error code, REQUEST_TIMED_OUT without a response."""
         await self._find_leader()
         address = self.client.leader((TOPIC, 0))
         if address is None:
@@ -193,7 +193,7 @@ class Stage:
             await self.client.refresh(TOPIC)
 
     async def read(self) -> list[str]:
-        """What a consumer reads from the beginning; no leader, nothing to read."""
+        """What a consumer reads from the beginning; nothing if there is no leader."""
         await self._find_leader()
         address, found = self.client.leader((TOPIC, 0)), list[str]()
         if address is None:

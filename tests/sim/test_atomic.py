@@ -1,4 +1,4 @@
-"""What is wrong with transactions is found, each kind by its name, and nothing in those that are as they should be."""
+"""Each kind of transaction violation is found under its name, and correct transactions give none."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_lost(scene: Scene) -> None:
 
 
 def test_zombie(scene: Scene) -> None:
-    scene.transactions.note_takeover(0)  # an answer that was overtaken
+    scene.transactions.note_takeover(0)  # a response that arrived late
     scene.transactions.note_commit_request(scene.begin(b"w"))
     scene.transactions.note_takeover(2)
     scene.commit(scene.transaction)
@@ -144,7 +144,7 @@ def written(*parts: bytes | bool) -> bytes:
     ("parts", "kinds"),
     [
         ((b"v", True, b"w", False), set()),
-        ((b"v", True, True, b"w", False), set()),  # a coordinator that got no answer says it again
+        ((b"v", True, True, b"w", False), set()),  # a coordinator without a response sends it again
         ((b"v", b"w", False), {"marker"}),
         ((b"v", False, b"w", False), {"marker"}),
         ((b"v", True, b"w", True), {"marker"}),

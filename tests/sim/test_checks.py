@@ -1,4 +1,4 @@
-"""Each check finds its kind of wrong, and none finds anything in a partition that is replicated as it should be."""
+"""Each check finds its kind of violation, and none finds any in a correctly replicated partition."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Scene:
             self.checks.after(node.process)
 
     def replicate(self, count: int, high: int) -> None:
-        """Both have so many records; `high` is known to the leader."""
+        """Both have `count` records; the leader's high watermark is `high`."""
         for node in self.nodes:
             log = node.partition.log
             log.batches += [one_record(offset) for offset in range(log.end, count)]
@@ -285,7 +285,7 @@ def test_v15_a_topic_that_nobody_asked_to_delete(scene: Scene) -> None:
 
 
 def made_again(scene: Scene) -> tuple[Any, Any]:
-    """The topic is made again; the first broker knows that, and the second has what the former one had."""
+    """The topic is recreated; the first broker knows that, the second still has the former topic's log."""
     scene.checks.deletable.add("t")
     scene.replicate(3, 3)
     scene.delete()
@@ -297,7 +297,7 @@ def made_again(scene: Scene) -> tuple[Any, Any]:
 
 def test_what_a_broker_has_of_a_former_topic_is_not_compared(scene: Scene) -> None:
     one, two = made_again(scene)
-    two.high = 3  # it hears of it only now
+    two.high = 3  # it learns of it only now
     scene.look()
     scene.write(isr=(1,))
     one.log.batches.append(one_record(0, b"new"))

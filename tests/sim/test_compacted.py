@@ -1,4 +1,4 @@
-"""What a compacted replica may have lost and what it may not, and what a reader of its keys must find."""
+"""What a compacted replica may have removed and what not, and what a reader of its keys must find."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Pair = tuple[bytes, bytes | None]
 
 
 class Replica:
-    """A log of batches of one record each; what is compacted away leaves a gap."""
+    """A log of batches of one record each; compacted records leave a gap."""
 
     def __init__(self) -> None:
         self._batches: dict[int, bytes] = {}

@@ -1,4 +1,4 @@
-"""The real controller among puppets, in a simulated world: whatever happens to it, its successors finish the work."""
+"""The real controller among puppets, in a simulation: whatever happens to it, its successors finish the work."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STORE_KINDS = ("store away", "store slow", "expire", "resign")
 
 
 class Government(World):
-    """Puppets in the place of brokers."""
+    """A world with puppets in place of brokers."""
 
     def __init__(self, seed: int, folder: Path, **options: Any) -> None:
         super().__init__(seed, folder, brokers=4, rounds=8, **options)
@@ -55,7 +55,7 @@ class Government(World):
             self.fail(f"V17 {missing}")
 
     async def _demand(self) -> None:
-        """Somebody wants topics made, grown, moved and deleted, from whoever is controller."""
+        """Ask the current controller to create, extend, reassign and delete topics."""
         count = 0
         while not self._stopping:
             await asyncio.sleep(self.chance.expovariate(1))
@@ -95,7 +95,7 @@ class Government(World):
                         await control.elect_leaders(None, 0)
 
     def _missing(self) -> str:
-        """What is not as it should be, once everything has healed."""
+        """What is still wrong after all faults have ended."""
         topics = self.store.children("/brokers/topics")
         for name, number in self.wanted.items():
             if number is None and name in topics:
@@ -121,7 +121,7 @@ class Government(World):
                     assert isinstance(node, Puppet)
                     role = node.roles.get(key)
                     if node.number not in replicas and role is not None and role.epoch < state.epoch:
-                        continue  # it was away when it was told to let go; as with Kafka, nobody tells it again
+                        continue  # it was down when StopReplica was due; as in Kafka, it is not told again
                     if (node.number in replicas) != (role is not None):
                         return f"{node.name} hosts {key}: {role}, replicas {replicas}"
                     if role is not None and (role.leader, role.epoch) != (state.leader, state.epoch):
@@ -134,7 +134,7 @@ class Government(World):
                         return f"{node.name} knows {known}, and it is {state}"
         for node in self.nodes:
             assert isinstance(node, Puppet)
-            # One that was away when a topic was deleted is not told again, as with Kafka.
+            # A broker that was down when a topic was deleted is not told again, as in Kafka.
             if not set(node.metadata.image.topics) >= set(topics):
                 return f"{node.name} knows {sorted(node.metadata.image.topics)}, there are {topics}"
             if sorted(node.metadata.image.brokers) != [0, 1, 2, 3]:

@@ -1,4 +1,4 @@
-"""The simulated disk: what a power cut may take, and what it may not."""
+"""The simulated disk: what a power cut may lose, and what not."""
 
 from __future__ import annotations
 

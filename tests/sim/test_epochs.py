@@ -1,8 +1,7 @@
-"""Leader epochs: a follower's words count only in the epoch that they were meant for.
+"""Leader epochs: a follower's fetch counts only in the epoch for which it was sent.
 
-Between brokers that speak as Kafka 2.3 did, a fetch does not say of which epoch the follower's last record is: a fetch
-that was long on its way, from before the follower had to cut its log, is recognised by the leader epoch that it names
-and by nothing else.
+Between brokers with the protocol of Kafka 2.3, a fetch does not contain the epoch of the follower's last record. A
+delayed fetch, sent before the follower had to truncate its log, is recognised only by the leader epoch in it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def fetch_late(stage: Stage, replica: int, offset: int, epoch: int) -> ErrorCode:
-    """A fetch of a follower arrives that it sent in this epoch."""
+    """Deliver a fetch that a follower sent in this epoch."""
     address = stage.client.leader((TOPIC, 0))
     assert address is not None
     one = FetchPartition(
@@ -46,7 +45,7 @@ def tell_of_late_fetches(folder: Path) -> None:
         await stage.up(0, 1, 2)
         await stage.create()
         await stage.until(stage.leads(0, 0, 1, 2))
-        await stage.down(2)  # the leader goes on in a new epoch
+        await stage.down(2)  # the leader continues in a new epoch
         await stage.up(2)
         await stage.until(stage.leads(0, 0, 1, 2))
         await stage.produced("1", "2")

@@ -1,4 +1,4 @@
-"""The history finds each kind of wrong, and nothing wrong with what is right."""
+"""The history checker finds each kind of violation, and none in a correct history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a group is promised, and that each broken promise is found."""
+"""The guarantees of a group, and that each violation is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More of the scenarios that books on Kafka tell: retries after a leader's death, recovery orders, and who notices."""
+"""More scenarios from books on Kafka: retries after a leader's death, recovery orders, and who detects it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def stage(tmp_path: Path) -> Stage:
 
 
 def test_the_leader_dies_while_one_follower_has_it_and_the_retry_is_there_twice(stage: Stage) -> None:
-    """The producer got no answer, and sends again. An idempotent one would not be written twice."""
+    """The producer got no response, and retries. An idempotent producer's record would not be written twice."""
 
     async def story() -> None:
         await stage.up(0, 1, 2)
@@ -96,7 +96,7 @@ def test_a_follower_dies_and_only_the_in_sync_set_changes(stage: Stage) -> None:
 
 
 def test_the_controller_dies_with_the_partition_that_it_leads(stage: Stage) -> None:
-    """Nobody leads until another broker has become controller, and has elected a leader."""
+    """There is no leader until another broker has become controller and has elected one."""
 
     async def story() -> None:
         await stage.up(0, 1, 2)

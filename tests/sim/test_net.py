@@ -132,7 +132,7 @@ def test_a_connection_may_be_attempted_twice() -> None:
     async def story(near: SimSocket, far: SimSocket) -> None:
         await place.network.connect("c", "s", 1)
         await asyncio.sleep(2)
-        assert len(place.listening.backlog) == 3  # two ghosts, one of them of the connection made before
+        assert len(place.listening.backlog) == 3  # two ghosts, one of them from the earlier connection
 
     place.run(story)
 

@@ -1,4 +1,4 @@
-"""What a broker finds when it is back in the cluster, and has missed what was done meanwhile."""
+"""What a broker finds when it rejoins the cluster and has missed changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def replicas(stage: Stage) -> list[int]:
 
 
 def make(stage: Stage, *brokers: int) -> None:
-    """Make the topic with replicas on brokers that are not there, as tools do that write to ZooKeeper."""
+    """Create the topic with replicas on brokers that are down, as tools that write to ZooKeeper do."""
     topic = Topic(TOPIC, b"n" * 16, (Partition(0, brokers, (), NO_LEADER, 0),), {})
     stage.world.store.multi([Create(znodes.topic_path(TOPIC), znodes.encode_topic(topic))])
 
@@ -43,12 +43,12 @@ def image(stage: Stage) -> Image:
 @pytest.mark.parametrize("absence", ["paused", "killed"])
 @pytest.mark.parametrize("again", [True, False])
 def test_what_was_moved_away_goes_whichever_controller_is_there(tmp_path: Path, absence: str, *, again: bool) -> None:
-    """Its replica is moved away, its topic deleted, perhaps made again; then the controller that knew of it dies."""
+    """Its replica is moved away, its topic deleted, perhaps recreated; then the controller that knew of it dies."""
     stage = Stage(tmp_path, brokers=4)
 
     async def story() -> None:
         await stage.up(0, 1, 3)
-        await stage.up(2)  # the office is taken
+        await stage.up(2)  # started last, so that it is not the controller
         await stage.create((0, 1, 2))
         await stage.produced("old")
         await stage.until(lambda: stage.values(2) == [b"old"])

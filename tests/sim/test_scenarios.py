@@ -1,4 +1,4 @@
-"""The scenarios that books on Kafka tell of replication, each as a story in a simulated cluster.
+"""Replication scenarios from books on Kafka, each in a simulated cluster.
 
 Brokers are 0, 1 and 2, the partition's replicas are (0, 1, 2), its preferred leader is 0.
 """
@@ -140,7 +140,7 @@ def test_isr_0_1_loses_0_then_1_and_only_1_may_lead_again(stage: Stage) -> None:
         await stage.until(stage.leads(1, 1))
         await stage.produced("3")
         stage.nodes[1].kill()
-        await stage.up(2)  # somebody must be there to notice
+        await stage.up(2)  # a live broker must notice it
         await stage.until(stage.leads(-1, 1))
         await stage.up(0)
         with pytest.raises(LinkError):

@@ -1,4 +1,4 @@
-"""A topic that is made again under its name: what it has of another of its lives is found, and what it has lost."""
+"""A topic that is recreated under the same name: checks find records of its earlier lives, and records it has lost."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def test_a_move_has_ended_when_nothing_is_added_or_removed() -> None:
 
 
 class CutOffController:
-    """A client whose first answer is from a controller that has never heard of the topic, and the next from another."""
+    """A client whose first response is from a controller that does not know the topic, and the next from another."""
 
     def __init__(self) -> None:
         self.planted: Planted | None = Planted(b"i" * 16, [1, 2])

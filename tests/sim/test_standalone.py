@@ -33,7 +33,7 @@ def test_a_seed_is_always_the_same_story(tmp_path: Path) -> None:
 
 
 def test_a_flush_that_does_nothing_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The power cuts of this world are real."""
+    """Shows that power cuts in the simulation do lose unflushed data."""
     monkeypatch.setattr("ottla.sim.disk.SimDisk.sync", lambda disk, fd: None)
     with pytest.raises((Wrong, TimeoutError)):
         run(range(1, 41, 2), tmp_path)

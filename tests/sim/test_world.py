@@ -1,6 +1,6 @@
-"""Whole clusters in a simulated world: a few seeds here, as many as you like with `make sim SEEDS=1000`.
+"""Whole simulated clusters: a few seeds here, more with `make sim SEEDS=1000`.
 
-Each mutant is a fault put into the code; the same stories must find it, those with the trouble in which it shows first.
+Each mutant is a bug put into the code; the same scenarios must find it. Those with the faults that reveal it run first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sim.mutants import MUTANTS, Mutant
 from ottla import descriptors
 from ottla.sim.trial import tell
 
-SEEDS = (1, 2, 3)  # of many: this is the everyday dose
+SEEDS = (1, 2, 3)  # a few of many, for every run of the suite
 SEEDS_MAX = 30
 
 

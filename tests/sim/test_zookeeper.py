@@ -1,4 +1,4 @@
-"""The model of ZooKeeper: the tree, sessions that end, answers that get lost, watches that miss nothing."""
+"""The model of ZooKeeper: the tree, sessions that expire, lost responses, watches that miss nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a topic that was asked for counts as created."""
+"""When a requested topic counts as created."""
 
 import pytest
 

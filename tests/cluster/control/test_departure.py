@@ -1,4 +1,4 @@
-"""A broker that leaves asks the controller to have others take over, for as long as there are others."""
+"""Controlled shutdown: a broker asks the controller to move its leaderships, as long as there are other brokers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.wire.messages.peers import ControlledShutdownResponse, RemainingParti
 
 
 class Controller:
-    """Answers with so many partitions that nobody could take, each time one fewer."""
+    """Answers with a number of partitions that could not be moved, each time one fewer."""
 
     def __init__(self, remaining: int) -> None:
         self.remaining = remaining

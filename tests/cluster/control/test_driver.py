@@ -1,4 +1,4 @@
-"""The controller on a store and on connections that are only pretended: elections, commands, and what goes wrong."""
+"""The controller on a simulated store and connections: elections, commands, and failures."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Clock:
 
 
 class Store(SqliteStore):
-    """A metadata store whose session and answers the test owns."""
+    """A metadata store whose session and responses the test controls."""
 
     def __init__(self) -> None:
         super().__init__(MEMORY)
@@ -73,7 +73,7 @@ class Store(SqliteStore):
 
 
 class Peers:
-    """Every broker, this one too: they say yes, and this one's metadata follows."""
+    """Every broker, including this one: they accept every request, and this one's metadata is updated."""
 
     def __init__(self, metadata: Metadata) -> None:
         self.metadata = metadata
@@ -463,7 +463,7 @@ def test_losing_candidate_watches_and_waits() -> None:
                 setup.store, setup.peers, Metadata(setup.metadata.static, Clock(), node_id=1), Clock(),
                 random_bytes=bytes,
             )  # fmt: skip
-            # The embedded store has one session for all, so the other must look like a stranger.
+            # The embedded store has one session for all, so the other controller must appear under a foreign session.
             other._engine._office = Stranger(setup.store, 1, Clock())
             await other.start()
             await asyncio.sleep(0.01)

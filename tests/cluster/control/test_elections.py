@@ -1,4 +1,4 @@
-"""Who leads next, and who is in sync then."""
+"""Leader election: who becomes leader, and who is in sync afterwards."""
 
 from __future__ import annotations
 

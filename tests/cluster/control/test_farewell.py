@@ -1,4 +1,4 @@
-"""Leaving a cluster when its store or its controller is silent: in virtual time, so that seconds can be counted."""
+"""Leaving a cluster when its store or its controller does not respond: in virtual time, so that tests count seconds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def be_gone() -> None:
 
 
 class Store(SqliteStore):
-    """A store that answers, or not, as the test says."""
+    """A store that responds or not, as the test says."""
 
     def __init__(self) -> None:
         super().__init__(MEMORY)
@@ -124,7 +124,7 @@ def test_nor_is_a_controller_whose_store_has_gone(loop: SimLoop) -> None:
 
 
 def test_a_controller_that_answers_nothing_is_not_waited_for(loop: SimLoop) -> None:
-    """A process that was stopped keeps its connections, and its session for a while."""
+    """A paused process keeps its connections, and its session for a while."""
 
     async def story() -> None:
         store, controller = await made(), Controller()

@@ -1,4 +1,4 @@
-"""Every kind of event, one story each: what is in the store afterwards, and who was told what."""
+"""Every kind of event, one scenario each: what is in the store afterwards, and which requests brokers got."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNCLEAN = {"unclean.leader.election.enable": "true"}
 
 
 def world_with(*replicas: tuple[int, ...], brokers: tuple[int, ...] = (0, 1, 2), **configs: str) -> World:
-    """A controller in office, and a topic `t` with these partitions."""
+    """An active controller, and a topic `t` with these partitions."""
     world = World(*brokers)
     world.write_topic("t", *replicas, **configs)
     world.elect()
@@ -580,14 +580,14 @@ def test_older_releases_are_told_and_answer_the_same(release: str) -> None:
 
 
 def states_told(world: World) -> int:
-    """How many partitions the brokers were told about, in all."""
+    """How many partition states were sent to brokers in total."""
     requests = [request for _, request in world.sent if not isinstance(request, StopReplicaRequest)]
     return sum(len(topic.partition_states) for request in requests for topic in request.topic_states)
 
 
 @pytest.mark.parametrize("others", [3, 300])
 def test_event_costs_what_it_changes(others: int) -> None:
-    """However many topics there are: one that is made, altered or led anew is read, written and told alone."""
+    """However many topics exist: only a created, altered or newly led topic is read, written and sent."""
     world = World(0, 1, 2)
     for number in range(others):
         world.write_topic(f"other{number}", (0, 1))
@@ -615,6 +615,8 @@ def test_event_costs_what_it_changes(others: int) -> None:
         else:
             world.register(2)
             world.run(events.BrokersChanged())
-            world.sent = [(broker, one) for broker, one in world.sent if broker != 2]  # who comes is told everything
+            world.sent = [
+                (broker, one) for broker, one in world.sent if broker != 2
+            ]  # a joining broker gets everything
         costs.append((change, world.effects - effects, len(world.tree.written), states_told(world)))
     assert all(effects < 25 and written < 12 and told < 20 for _, effects, written, told in costs), costs

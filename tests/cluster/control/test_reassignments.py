@@ -1,4 +1,4 @@
-"""Partitions that move: the nodes step by step, as Apache Kafka 3.9 writes them, and what can come between."""
+"""Reassignments: the nodes step by step, as Apache Kafka 3.9 writes them, and what can interrupt them."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_move_can_be_given_another_target() -> None:
 
 
 def test_last_replica_in_sync_is_not_taken_away() -> None:
-    """The new replica has caught up, and then the old ones are gone: to go back would be to lose everything."""
+    """The new replica has caught up, and then the old ones go down: cancelling would lose everything."""
     world = world_with((0, 1))
     move(world, 2, 3)
     assert world.propose("t", 0, (0, 2)) == ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""Replicas that a move took away while their broker was gone: they are deleted, and stand in no new topic's way."""
+"""Replicas that were reassigned while their broker was down: they are deleted, and do not block a new topic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANY_EPOCH = -2
 
 
 def moved_while_gone() -> World:
-    """t-0 has moved from brokers 0 and 1 to 1 and 2, and broker 0, which was gone, does not know."""
+    """t-0 has moved from brokers 0 and 1 to 1 and 2, and broker 0, which was down, does not know."""
     world = World(0, 1, 2)
     world.write_topic("t", (0, 1))
     world.elect()
@@ -47,7 +47,7 @@ def back(world: World) -> None:
 
 
 def told(world: World) -> list[str | tuple[bool, int]]:
-    """What broker 0 was told of the partition, in order."""
+    """The requests about the partition that broker 0 got, in order."""
     heard: list[str | tuple[bool, int]] = []
     for broker, request in world.sent:
         if broker == 0 and isinstance(request, LeaderAndIsrRequest):
@@ -60,7 +60,7 @@ def told(world: World) -> list[str | tuple[bool, int]]:
 
 @pytest.mark.parametrize("again", [None, (1, 2)])
 def test_it_is_deleted_when_its_broker_is_back(again: tuple[int, ...] | None) -> None:
-    """Whatever the epoch of what it has: a topic that was made again begins with the first."""
+    """Whatever the epoch of its replica: a recreated topic begins at the first epoch again."""
     world = moved_while_gone()
     if again is not None:
         make_again(world, *again)
@@ -82,7 +82,7 @@ def test_it_makes_way_for_a_new_topic_of_the_same_name() -> None:
 
 
 def test_what_was_begun_after_it_is_not_deleted() -> None:
-    """Two requests are refused because of it: the second answer says nothing of what is there by now."""
+    """Two requests are refused because of it: the second response says nothing about the current replica."""
     world = moved_while_gone()
     make_again(world, 0, 1)
     world.register(0)
@@ -100,7 +100,7 @@ def test_it_may_be_wanted_back() -> None:
     world.register(0)
     world.unregister(1)
     world.run(events.BrokersChanged())
-    world.answers.clear()  # broker 0 is gone before it can answer
+    world.answers.clear()  # broker 0 goes down before it can answer
     assert world.run(events.MovePartitions({KEY: (2, 0)})) == {KEY: None}
     world.unregister(0)
     world.run(events.BrokersChanged())
@@ -110,7 +110,7 @@ def test_it_may_be_wanted_back() -> None:
 
 
 def test_a_log_that_nobody_took_away_stays_though_its_topic_id_is_another() -> None:
-    """The id in the store may be the wrong one: an old tool that drops it, and a controller that makes up another."""
+    """The id in the store may be wrong: an old tool may drop it, and a controller then generates another."""
     world = World(0, 1, 2)
     world.former_logs[0] = {KEY}
     world.write_topic("t", (0, 1))
@@ -121,7 +121,7 @@ def test_a_log_that_nobody_took_away_stays_though_its_topic_id_is_another() -> N
 
 
 def refused_in_sync() -> World:
-    """Broker 0 counts as in sync, and has refused its replica: its log is of another topic of that name."""
+    """Broker 0 is in sync, and has refused its replica: its log belongs to another topic of that name."""
     world = World(0, 1, 2)
     world.former_logs[0] = {KEY}
     world.write_topic("t", (1, 0))
@@ -133,9 +133,9 @@ def refused_in_sync() -> World:
 
 
 def test_who_is_out_of_sync_is_told_again() -> None:
-    """It may set its log aside then. Found by the simulation: a follower that copied nothing for ever."""
+    """It may set its log aside then. Found by the simulation: otherwise a follower never copied anything."""
     world = refused_in_sync()
-    world.former_logs.clear()  # it does when it is told
+    world.former_logs.clear()  # it sets its log aside when it gets the request
     assert world.propose("t", 0, (1,)) == ErrorCode.NONE
     world.settle()
     assert told(world) == ["lead"]
@@ -146,7 +146,7 @@ def test_who_is_out_of_sync_is_told_again() -> None:
 
 
 def test_who_refuses_again_is_told_once_for_each_state() -> None:
-    """Apache Kafka never sets such a log aside: it must not be asked for ever."""
+    """Apache Kafka never sets such a log aside, so the controller must stop asking."""
     world = refused_in_sync()
     assert world.propose("t", 0, (1,)) == ErrorCode.NONE
     for _ in range(5):

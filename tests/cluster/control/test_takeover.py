@@ -1,7 +1,7 @@
-"""A controller may stop after any effect: its successor finishes what was half done. And seeded lives of a cluster.
+"""A controller may stop after any effect: its successor finishes the interrupted work. Also random cluster histories.
 
-What always holds, after every single write: the leader is in sync or there is none, leader epochs and versions only
-rise, who is in sync is a replica, and no write goes without the check of the controller epoch (`world.py` sees to it).
+Invariants after every single write: the leader is in sync or there is none, leader epochs and versions only rise, the
+in-sync set is a subset of the replicas, and every write checks the controller epoch (`world.py` ensures it).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Watched(World):
-    """A world that looks at every write."""
+    """A world that checks every write."""
 
     def __init__(self, *brokers: int) -> None:
         super().__init__(*brokers)
@@ -53,7 +53,7 @@ class Watched(World):
         return error
 
     def catch_up(self) -> None:
-        """Every replica that lives gets into sync, so that moves can end."""
+        """Every live replica becomes in sync, so that reassignments can complete."""
         for _ in range(3):
             for key, lead in self.leads().items():
                 alive = [one for one in self.assignment(*key).replicas if znodes.broker_path(one) in self.tree.nodes]
@@ -220,7 +220,7 @@ def test_successor_finishes_what_was_stopped_after_any_effect(name: str) -> None
 
 @pytest.mark.parametrize("name", STORIES)
 def test_answers_that_never_come_change_nothing_in_the_end(name: str) -> None:
-    """Every second write is done, or not, and nobody says which."""
+    """The response to every second write is lost, so that its outcome is unknown."""
     story = STORIES[name]
     world = begun()
     event = story.begin(world)
@@ -235,7 +235,7 @@ def test_answers_that_never_come_change_nothing_in_the_end(name: str) -> None:
 
 
 class Life:
-    """A cluster at random: brokers come and go, topics too, partitions move, and the controller stops anywhere."""
+    """A random history: brokers and topics come and go, partitions move, and the controller stops anywhere."""
 
     def __init__(self, seed: int) -> None:
         self.chance = Random(seed)
@@ -250,7 +250,7 @@ class Life:
         return [int(name) for name in self.world.tree.children(znodes.BROKERS)]
 
     def happen(self) -> events.Event | None:
-        """Something happens; the event that tells the controller."""
+        """Make a random change; return the event for the controller."""
         world, chance = self.world, self.chance
         kind = chance.choice(("topic", "die", "die", "return", "return", "return", "isr", "isr", "move", "cancel",
                               "delete", "elect", "leave", "grow", "old isr", "balance"))  # fmt: skip
@@ -355,7 +355,7 @@ def test_life_of_a_cluster(seed: int) -> None:
 
 
 def test_topic_without_its_partitions_nodes_is_repaired() -> None:
-    """What a creation outside a transaction, by an older controller, can leave."""
+    """An older controller that creates a topic without a transaction can leave this."""
     world = Watched(0, 1)
     world.write_topic("t", (0, 1))
     world.tree.do(Create(znodes.partitions_path("t")))

@@ -1,6 +1,6 @@
-"""A cluster for the controller's machine, in memory: a store, brokers that only listen, and one controller at a time.
+"""An in-memory cluster for the controller's machine: a store, brokers that only receive, and one controller at a time.
 
-`World.run` carries out the effects of an event. `stop_after` breaks it off after so many effects, as a crash would, and
+`World.run` carries out the effects of an event. `stop_after` stops it after so many effects, as a crash would, and
 the next controller takes over.
 """
 
@@ -68,7 +68,7 @@ EMPTY_NODES = (
 
 
 class Crashed(Exception):
-    """The controller was stopped in the middle."""
+    """The controller was stopped in the middle of an event."""
 
 
 class Tree:
@@ -130,7 +130,7 @@ class World:
         self.watched: dict[str, None] = {}
         self.answers: list[events.Event] = []
         self.interfere: Callable[[Sequence[Op]], None] | None = None
-        self.unsure: Callable[[], bool] | None = None  # whether the answer to a write gets lost
+        self.unsure: Callable[[], bool] | None = None  # whether the response to a write is lost
         self.failed_folders: dict[int, set[Key]] = {}
         self.former_logs: dict[int, set[Key]] = {}  # of other topics of that name
         self._ids = count(1)
@@ -138,7 +138,7 @@ class World:
         for broker in brokers:
             self.register(broker)
 
-    # What others do to the store
+    # Changes to the store by others
 
     def register(self, broker: int) -> None:
         described = Broker(broker, {"PLAINTEXT": ("127.0.0.1", 9000 + broker)}, None, 0)
@@ -163,7 +163,7 @@ class World:
     # The controller
 
     def elect(self) -> None:
-        """Let a new controller take office; the one before does nothing more."""
+        """Elect a new controller; the previous one does nothing more."""
         self.become_controller()
         self.run(events.Elected())
 
@@ -194,7 +194,7 @@ class World:
             return stop.value
 
     def settle(self) -> None:
-        """Have every broker answer what it was sent, until nothing is left to say."""
+        """Let every broker answer its requests, until there are none left."""
         while self.answers:
             self.run(self.answers.pop(0))
 
@@ -269,7 +269,7 @@ class World:
             return
         self.answers.append(events.Answered(effect.broker, epoch, effect.request, response))
 
-    # What there is to see
+    # Observation
 
     def lead(self, topic: str, index: int = 0) -> Lead:
         lead = nodes.lead_of(self.tree.nodes[znodes.state_path(topic, index)])
@@ -300,7 +300,7 @@ class World:
         return taken
 
     def metadata(self, broker: int) -> dict[Key, int]:
-        """The leaders that a broker was told of."""
+        """The leaders in a broker's metadata."""
         known: dict[Key, int] = {}
         for one, request in self.sent:
             if one == broker and isinstance(request, UpdateMetadataRequest):
@@ -311,7 +311,7 @@ class World:
         return known
 
     def propose(self, topic: str, index: int, isr: Sequence[int], **changes: Any) -> ErrorCode:
-        """What a leader's AlterPartition comes to."""
+        """The result of a leader's AlterPartition."""
         response = self.alter(topic, index, isr, **changes)
         if response.error_code:
             return ErrorCode(response.error_code)

@@ -35,7 +35,7 @@ def test_every_served_api_has_a_gate_or_is_open_on_purpose() -> None:
 
 
 def empty(cls: type, version: int, lists: str) -> Any:
-    """A message of this class that asks for nothing: without lists, or with lists of elements that are empty."""
+    """An empty message of this class: with empty lists, or with lists of empty elements."""
     values: dict[str, Any] = {}
     for field in fields(cls):
         if field.array and field.may_be_null(version) and lists == "null":
@@ -54,7 +54,7 @@ def empty(cls: type, version: int, lists: str) -> Any:
 
 @pytest.mark.parametrize("lists", ["none", "null", "elements"])
 def test_a_request_that_is_refused_never_reaches_its_handler(lists: str) -> None:
-    """Not even one that asks for nothing, for whose answer there is no place for a code."""
+    """Not even an empty one, whose response has no place for an error code."""
     handlers.load()
     gates.load()
 
@@ -78,7 +78,7 @@ def test_a_request_that_is_refused_never_reaches_its_handler(lists: str) -> None
 
 
 class Asking(NamedTuple):
-    """What a guard wants to know of a call."""
+    """The parts of a call that a gate uses."""
 
     key: int
     version: int
@@ -88,7 +88,7 @@ class Asking(NamedTuple):
 
 @pytest.fixture(scope="module")
 def closed() -> Iterator[BrokerThread]:
-    """Nobody may do anything."""
+    """A broker that denies everything."""
     options = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
     with BrokerThread(options=options) as broker:
         yield broker

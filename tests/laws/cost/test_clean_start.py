@@ -1,4 +1,4 @@
-"""A clean start reads little and writes nothing: what it costs for each log, counted in operations of the disk."""
+"""A clean start reads little and writes nothing: its cost per log, counted in disk operations."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_clean_start_writes_nothing_for_a_log(tmp_path: Path) -> None:
 
 
 def test_a_clean_start_reads_a_few_small_files_of_a_log(tmp_path: Path) -> None:
-    """Of an empty one its folder, its epochs and its topic id; else also a snapshot, the last times and the tail."""
+    """For an empty log its folder, epochs and topic id; otherwise also a snapshot, the last timestamps and the tail."""
     assert started(tmp_path / "empty", filled=False).taken(READS) / LOGS < 4
     assert started(tmp_path / "filled", filled=True).taken(READS) / LOGS < 9
 
@@ -66,7 +66,7 @@ def test_a_clean_start_reads_a_few_small_files_of_a_log(tmp_path: Path) -> None:
 def test_a_leader_that_writes_nothing_costs_no_write_at_a_start_nor_at_a_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every start of a broker begins a new epoch for each partition that it leads."""
+    """Every start of a broker begins a new leader epoch for each partition that it leads."""
     with BrokerThread(data=tmp_path) as broker:
         create(broker)
     written: list[str] = []

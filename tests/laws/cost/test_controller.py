@@ -1,7 +1,8 @@
-"""What the controller reads, writes, sends and computes for an event grows with what the event is about.
+"""What the controller reads, writes, sends and computes for an event grows with what the event affects.
 
-Taking office and a broker that comes or goes are about all partitions (of the broker): twice as many cost twice as
-much, not four times. One more topic, one deleted, one in-sync set, one move: always the same. Counted, not timed.
+Becoming controller affects all partitions, and a broker that joins or leaves all partitions of that broker: twice as
+many cost twice as much, not four times. A created or deleted topic, a changed in-sync set and a reassignment cost the
+same at any size. Counted, not timed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ROTATION = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
 
 
 class Counted(World):
-    """A cluster whose controller is watched: what it asks the store and the brokers for, and the functions it calls."""
+    """A cluster that counts its controller's requests to the store and the brokers, and the functions it calls."""
 
     def __init__(self, partitions: int) -> None:
         super().__init__(0, 1, 2)
@@ -41,7 +42,7 @@ class Counted(World):
         self.settle()
 
     def count(self, event: Event) -> dict[str, int]:
-        """What it costs until every broker has answered."""
+        """The cost of an event until every broker has answered."""
         self.counts = {"read": 0, "written": 0, "requests": 0, "states sent": 0, "calls": 0}
         event(self)
         self.settle()
@@ -132,7 +133,7 @@ EVENTS: dict[Event, float] = {
 
 @pytest.fixture(scope="module")
 def costs() -> dict[int, dict[str, dict[str, int]]]:
-    """By the number of partitions, each event in the life of a cluster."""
+    """The cost of each kind of event, by the number of partitions."""
     found: dict[int, dict[str, dict[str, int]]] = {}
     for partitions in (FEW, MANY):
         world = Counted(partitions)

@@ -1,4 +1,4 @@
-"""Housekeeping looks for what to flush every second: only at logs where something can be due, however many exist."""
+"""Housekeeping looks for logs to flush every second: only at those where a flush can be due, however many exist."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOGS = 20
 
 
 def looked_at(store: LogStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The partitions that one turn asks whether they are due."""
+    """The partitions that one round checks."""
     asked: list[int] = []
     flush_due = Log.flush_due
 
@@ -36,7 +36,7 @@ def looked_at(store: LogStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def many(folder: Path, disk: FaultyDisk | None = None, **options: object) -> tuple[LogStore, list[Log]]:
-    """A store whose logs have records that nobody wants on disk, after a first look at each."""
+    """A store whose logs have unflushed records and no flush due, after the first check of each."""
     store = a_store(folder, disk=disk, clock=StillClock())
     logs = [store.create("orders", index, TOPIC_ID, settings(**options), 0) for index in range(LOGS)]
     for log in logs:

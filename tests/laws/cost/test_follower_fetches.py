@@ -1,4 +1,4 @@
-"""A follower's fetch costs what has changed, however many partitions it follows."""
+"""A follower's fetch costs only what has changed, however many partitions it follows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FEW, MANY, APPENDS = 5, 150, 20
 
 
 def looks(folder: Path, partitions: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
-    """How often the leader looked at a partition, and the follower named one, for a few appends."""
+    """How many partitions the leader checked, and how many the follower's requests named, for a few appends."""
     seen = [0, 0]
     read, wanted = Reading._read_one, Copy.build_request
 

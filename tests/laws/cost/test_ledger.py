@@ -1,4 +1,4 @@
-"""A new log costs the checkpoints of its directory nothing unless they hold its name."""
+"""A new log does not touch the checkpoints of its directory unless they contain its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new log costs a handful of calls to the disk: a controller may ask for thousands at once."""
+"""A new log costs a handful of disk calls: a controller may request thousands at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deleting a topic looks at the groups that have offsets for it, not at all: the index says what a walk would."""
+"""Deleting a topic visits only the groups that have offsets for it: the index gives the same result as a full scan."""
 
 from random import Random
 

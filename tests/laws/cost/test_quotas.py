@@ -29,7 +29,7 @@ class Dispatch:
 
 
 class Connections(dict[Any, None]):
-    """How often somebody went through all of them."""
+    """Counts how often all connections were iterated."""
 
     walks = 0
 

@@ -1,4 +1,4 @@
-"""A lookup by time passes over the segments that are too old without looking into them, however many there are."""
+"""A lookup by timestamp skips segments that are too old without reading them, however many there are."""
 
 from __future__ import annotations
 

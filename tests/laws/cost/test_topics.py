@@ -38,7 +38,7 @@ class Calls:
 
 @contextmanager
 def counted() -> Iterator[Calls]:
-    """How many functions were called and lines were run on this thread. Nobody may copy a map of all topics."""
+    """Count the functions called and lines run on this thread. Copying a map of all topics is forbidden."""
     calls = Calls()
 
     def note(frame: Any, event: str, argument: Any) -> None:
@@ -47,7 +47,7 @@ def counted() -> Iterator[Calls]:
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
         note(frame, event, argument)
-        return trace  # lines count too: a comprehension over all topics calls nothing
+        return trace  # lines count too: a comprehension over all topics calls no function
 
     def copied(self: object) -> None:
         raise AssertionError("a map of all topics was copied for one of them")
@@ -64,7 +64,7 @@ def counted() -> Iterator[Calls]:
 
 
 async def steps(folder: Path, topics: int) -> dict[str, int]:
-    """What each kind of change costs when so many topics exist."""
+    """The cost of each kind of change when `topics` topics exist."""
     metadata_store, config, clock = SqliteStore(MEMORY), load({"offsets.topic.num.partitions": "2"}), SystemClock()
     await metadata_store.open()
     controller = Standalone(metadata_store, Metadata(config, clock), clock)
@@ -110,7 +110,7 @@ def test_a_change_costs_the_same_however_many_topics_exist(tmp_path: Path) -> No
 
 
 def test_new_defaults_reach_every_log(tmp_path: Path) -> None:
-    """The one change that concerns all topics is for all topics, a turn at a time."""
+    """The one change that affects all topics reaches all of them, in time slices."""
 
     async def story() -> None:
         metadata_store, config, clock = SqliteStore(MEMORY), load({}), SystemClock()

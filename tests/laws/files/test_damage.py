@@ -1,11 +1,11 @@
 """Every file of a data folder, damaged in every way, after a clean stop and after a crash.
 
 The folder holds logs with transactions, with several segments, and a compacted one. Whatever happened to a file, the
-store opens, the other logs are whole, and the log it belongs to serves what was acknowledged, except:
+store opens, the other logs are intact, and the file's log serves what was acknowledged, except:
 
     a `.log` file          after a crash the log ends before the damage; after a clean stop damage is served as it is,
-                           as Apache Kafka does, and meets the checksum in the client
-    a folder in its place  the log it belongs to, or the whole directory, is refused in one line that names it
+                           as Apache Kafka does, and the client's checksum finds it
+    a folder in its place  the file's log, or the whole directory, is refused in one line that names it
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def a_folder(folder: Path) -> LogStore:
 
 
 def content(log: Log) -> dict[str, Any]:
-    """What readers of committed records, readers by time and producers are told."""
+    """What `read_committed` consumers, timestamp lookups and producers get."""
     data, stable = everything(log), log.last_stable(log.end)
     coming = sorted((first, producer_id) for producer_id, first in log.list_aborted(log.start, stable))
     aborted: set[int] = set()
@@ -99,7 +99,7 @@ def empty(path: Path) -> None:
 
 
 def half(path: Path) -> None:
-    """Half of it, and not a whole number of anything."""
+    """Half of the file, cut at no entry boundary."""
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2 | 1])
 
 
@@ -108,7 +108,7 @@ def garbage(path: Path) -> None:
 
 
 def zeros(path: Path) -> None:
-    """What a file system leaves of blocks that it had promised but not written."""
+    """Zeros, as a file system leaves in blocks that were allocated but not written."""
     path.write_bytes(bytes(path.stat().st_size))
 
 
@@ -159,7 +159,7 @@ def test_no_damaged_file_harms_more_than_its_log(
         caplog.clear()
         try:
             fault = fault_of(place, name, expected, clean=state == "stopped", refused=damage is folder, caplog=caplog)
-        except Exception as error:  # all of them are to be seen, not the first only
+        except Exception as error:  # collect all failures, not only the first
             fault = repr(error)
         if fault:
             wrong[str(name)] = fault
@@ -176,7 +176,7 @@ def fault_of(
     refused: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> str:
-    """What is wrong with the store that opens here, "" for nothing."""
+    """What is wrong with the store in this folder, "" for nothing."""
     own = None if name.parent == name.parent.parent else (name.parent.name.rpartition("-")[0], 0)
     try:
         store = a_store(place, topic=OPTIONS)
@@ -189,7 +189,9 @@ def fault_of(
             if log is None:
                 return f"{key} is not there: {store.broken}"
             found = content(log)
-            if name.name == "log-start-offset-checkpoint":  # it hides more or less, and nothing checks it
+            if (
+                name.name == "log-start-offset-checkpoint"
+            ):  # its value is not checked, so more or fewer records may be visible
                 found, known = ({**one, "range": 0, "times": 0, "records": 0} for one in (found, known))
             if found != known:
                 return f"{key}: {[(what, found[what], known[what]) for what in known if found[what] != known[what]]}"

@@ -1,4 +1,4 @@
-"""A topic that the limit of open files has no room for is refused by name, and leaves nothing behind."""
+"""A topic that would exceed the limit of open files is refused by name, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ runpy.run_module("ottla", run_name="__main__", alter_sys=True)
 def test_partitions_beyond_the_limit_are_refused_and_nothing_is_half_made(tmp_path: Path) -> None:
     wrapper = tmp_path / "limited.py"
     wrapper.write_text(LIMITED)
-    # Housekeeping opens and closes files as it likes; so many at once are more than it could hide.
+    # Housekeeping opens and closes a few files at any time; this many topics outweigh that.
     with Ottla(tmp_path / "broker", wrapper=(str(wrapper),)) as broker, Raw(broker.port) as raw:
         assert create_topic(raw, "before", 1) == 0
         with Wired(broker.port) as wired:

@@ -23,7 +23,7 @@ LOGS = 40
 
 
 def descriptors() -> int:
-    gc.collect()  # what other tests left is closed now, and not between two counts
+    gc.collect()  # close what other tests left now, and not between two counts
     return len(os.listdir("/proc/self/fd"))
 
 
@@ -38,7 +38,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> OpenFiles:
 
 @pytest.fixture
 def crowded(few: OpenFiles) -> Iterator[OpenFiles]:
-    """And in which everything else has taken the descriptors that were left, but for a handful."""
+    """The same, with all but a handful of the remaining descriptors taken."""
     gc.collect()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 5, before[1]))

@@ -1,4 +1,4 @@
-"""A full disk is not a failed disk: it refuses, says so once, lets things be deleted, and recovers by itself."""
+"""A full disk is not a failed disk: it refuses writes, logs that once, allows deletion, and recovers by itself."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class FullIndexDisk(FaultyDisk):
 
     def open(self, path: Path | str, *, create: bool = False) -> File:
         if self.full and str(path).endswith(".txnindex"):
-            super().append(path, b"\0" * 7)  # what had room
+            super().append(path, b"\0" * 7)  # the part that fitted
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         return super().open(path, create=create)
 
@@ -178,7 +178,7 @@ def test_a_broker_serves_what_it_could_open_after_all(tmp_path: Path, monkeypatc
 
 
 def test_a_log_that_still_needs_its_recovery_gets_it_at_the_next_start(tmp_path: Path) -> None:
-    """A stop in good order says nothing of a log that was never opened."""
+    """A clean shutdown does not cover a log that was never opened."""
     crashed(tmp_path)
     with (tmp_path / "orders-0" / f"{2:020d}.log").open("ab") as file:
         file.write(b"torn")
@@ -211,7 +211,7 @@ def test_deleting_works_and_makes_room(tmp_path: Path, renames: bool) -> None:
     assert ("orders", 0) not in store.logs
     if not renames:
         disk.space_left = None
-        with pytest.raises(BrokerError):  # else the files of the new one would be removed with those of the old
+        with pytest.raises(BrokerError):  # otherwise the new topic's files would be removed with the old one's
             store.create("orders", 0, NEW_ID, settings(), 0)
         disk.space_left = 0
     for _ in range(9):

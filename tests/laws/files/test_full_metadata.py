@@ -1,4 +1,4 @@
-"""A full disk under the metadata: deleting works on the reserve, the rest is refused, and it recovers by itself."""
+"""A full disk under the metadata: deletion uses reserved space, other changes are refused; it recovers by itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WRITES = ("INSERT", "UPDATE", "DELETE", "COMMIT")
 
 
 class FullDisk:
-    """A database whose disk is full until the reserve is given up; `full` can be ended from outside."""
+    """A database whose disk is full until the reserve is released; a test can also clear `full`."""
 
     def __init__(self, database: sqlite3.Connection, reserve: Path) -> None:
         self._database = database
@@ -53,7 +53,7 @@ def has_reserve(folder: Path) -> bool:
 
 
 def fill(store: SqliteStore, path: Path, patch: pytest.MonkeyPatch) -> FullDisk:
-    """No more room: neither for a transaction nor, once it was given up, for a reserve."""
+    """Fill the disk: no space for a transaction nor, once it was released, for a reserve."""
     reserve = path.with_name(f"{path.name}-reserve")
     assert reserve.stat().st_blocks * 512 >= 1 << 20, "there is room aside"
     disk = FullDisk(store._file._database, reserve)  # type: ignore[arg-type]

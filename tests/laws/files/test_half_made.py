@@ -1,4 +1,4 @@
-"""The broker dies between any two steps of a start, a creation or a deletion: the next start finds one or the other."""
+"""The broker dies between any two steps of a start, a creation or a deletion: the next start finds all or nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Dead(BaseException):
 
 
 class Fate:
-    """Counts the steps that change something, and ends the broker at one of them, before or after it was done."""
+    """Counts the steps that change something, and kills the broker at one of them, before or after it is done."""
 
     def __init__(self, step: int, *, done: bool) -> None:
         self.left = step
@@ -53,7 +53,7 @@ class Fate:
 
 
 def fated(folder: Path, fate: Fate) -> Broker:
-    """A broker all of whose changes, on the disk and in the metadata, are steps."""
+    """A broker whose changes, on the disk and in the metadata, all count as steps."""
     disk = RealDisk()
     broker = made(folder, disk)
     for name in CHANGES:
@@ -68,7 +68,7 @@ def made(folder: Path, disk: RealDisk | None = None) -> Broker:
 
 
 async def forsaken(broker: Broker) -> None:
-    """What the system does for a process that was killed."""
+    """Clean up as the operating system does for a killed process."""
     for task in broker._tasks:
         task.cancel()
     await asyncio.gather(*broker._tasks, return_exceptions=True)
@@ -86,7 +86,7 @@ def controller(broker: Broker) -> Standalone:
 
 
 async def look(folder: Path, name: str) -> bool:
-    """Whether the topic is there after a start: whole, or not at all, and then it can be made."""
+    """Whether the topic exists after a start. It must be complete, or absent and possible to create."""
     broker = made(folder)
     await broker.start()
     image = controller(broker).metadata.image
@@ -104,8 +104,8 @@ async def look(folder: Path, name: str) -> bool:
 
 
 async def die(folder: Path, fate: Fate, change: Callable[[Broker], Awaitable[object]]) -> bool:
-    """Do the change until death; whether it came."""
-    fate_step, fate.left = fate.left, -1  # not while it comes up
+    """Run the change until the broker is killed; return whether it was."""
+    fate_step, fate.left = fate.left, -1  # not during the start
     broker = fated(folder, fate)
     try:
         await broker.start()

@@ -1,4 +1,4 @@
-"""The metadata file lost, emptied, torn or scribbled over: settings come back, or one clear line says what to do."""
+"""The metadata file lost, emptied, torn or overwritten: settings are restored, or one clear line says what to do."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def strays(folder: Path) -> list[str]:
 
 
 async def filled(folder: Path) -> tuple[dict[str, Topic], int]:
-    """A broker with settings of every kind that was stopped; its topics, and the last producer id it gave out."""
+    """Start and stop a broker with settings of every kind; return its topics and its last producer id."""
     async with broker(folder) as parts:
         controller = parts.controller
         await controller.create_topics(
@@ -183,7 +183,7 @@ def test_a_journal_that_cannot_be_written_stops_nobody_and_catches_up(tmp_path: 
 
 
 def test_where_folder_and_journal_differ_the_folder_is_believed(tmp_path: Path) -> None:
-    """A journal may lack its last lines: a topic that was made again since then must not get the old one's settings."""
+    """A journal may lack its last lines: a topic recreated since then must not get the old one's settings."""
 
     async def story() -> None:
         await filled(tmp_path)
@@ -205,7 +205,7 @@ def test_where_folder_and_journal_differ_the_folder_is_believed(tmp_path: Path) 
 
 
 def test_what_is_left_of_a_damaged_journal_is_taken(tmp_path: Path) -> None:
-    """Both are damaged: a line that is left out may be the one that made the parents of all others."""
+    """Both are damaged: a missing line may be the one that created the parents of all other nodes."""
 
     async def written() -> None:
         async with broker(tmp_path) as parts:

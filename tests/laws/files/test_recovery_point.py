@@ -1,4 +1,4 @@
-"""A recovery point that is older than the log's first segment: what was before it went by retention, then a crash."""
+"""A recovery point older than the log's first segment: retention removed the segments before it, then came a crash."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_it_does_no_harm(tmp_path: Path) -> None:
 
 
 def test_a_flush_that_began_before_another_failed_does_not_count(tmp_path: Path) -> None:
-    """The kernel tells of bytes that it could not write once, to who asks first; the next is told all is well."""
+    """The kernel reports a failed write-back once, to the first fsync; the next fsync succeeds."""
     log = a_log(tmp_path)
     append(log, produced())
     first, second = log.plan_flush(), log.plan_flush()

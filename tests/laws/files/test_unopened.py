@@ -1,4 +1,4 @@
-"""A log that could not be opened for a while is the same log when it is repaired: its checkpoints have not gone."""
+"""A log that could not be opened for a while is unchanged after repair: its checkpoint entries were kept."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lines(folder: Path, name: str) -> list[str]:
 
 
 async def write_checkpoints(store: LogStore, clock: StillClock) -> None:
-    """Whatever there is to write down of the other log."""
+    """Write the checkpoints of the other log."""
     append(store.logs["other", 0], produced(5))
     store.logs["other", 0].flush(NOW_MS)
     for _ in range(2):
@@ -33,7 +33,7 @@ async def write_checkpoints(store: LogStore, clock: StillClock) -> None:
 
 
 def damaged(folder: Path) -> Path:
-    """A store with two logs, one of which has something in the place of a file."""
+    """A store with two logs, one of which has a folder in place of a file."""
     clock = StillClock()
     store = a_store(folder, clock=clock)
     store.create("other", 0, NEW_ID, settings(), 0)

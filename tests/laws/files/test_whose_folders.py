@@ -1,4 +1,4 @@
-"""meta.properties says whose a log folder is. It may be torn, and folders of two brokers may be put together."""
+"""meta.properties names the owner of a log folder. It may be torn, and folders of two brokers may be mixed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_folders_of_two_brokers_are_refused(tmp_path: Path, other: str) -> None:
 
 
 def test_logs_of_nobody_are_not_put_away_under_a_number_that_was_made_up(tmp_path: Path) -> None:
-    """Its number is gone with meta.properties: with another one no log of this broker would be wanted."""
+    """The broker id is lost with meta.properties: under another id every log here would be a stray."""
 
     async def story() -> None:
         options = {"log.dirs": str(tmp_path), "zookeeper.connect": "nowhere:1"}

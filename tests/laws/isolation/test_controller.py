@@ -1,4 +1,4 @@
-"""The controller serves everybody: one partition that cannot be written or hosted is that partition's trouble."""
+"""One partition that cannot be written or hosted does not stop the controller from serving the others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_state_that_may_not_be_written_does_not_stop_its_neighbours(monkeypatc
 
 
 def test_a_replica_that_had_no_room_is_tried_again() -> None:
-    """The disk may have been full, or too many files open: nobody says when that is over."""
+    """The disk may have been full, or too many files open; no event says when that ends."""
     world = World(0, 1)
     world.failed_folders = {1: {("t", 0)}}
     world.write_topic("t", (0, 1))
@@ -71,7 +71,7 @@ def test_the_only_replica_leads_when_there_is_room_again() -> None:
 
 
 def test_a_client_that_leaves_before_it_is_refused_is_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
-    """Reading everything again, after a pause, would be a high price for a request that somebody gave up."""
+    """An abandoned request must not make the controller pause and read everything again."""
 
     async def work(setup: Setup) -> None:
         engine = setup.control._engine

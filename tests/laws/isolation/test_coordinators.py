@@ -1,4 +1,4 @@
-"""A coordinator whose log could not be read, or whose marker could not be written, is tried again."""
+"""A coordinator retries when its log could not be read or a marker could not be written."""
 
 from __future__ import annotations
 

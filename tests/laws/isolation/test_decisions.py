@@ -1,4 +1,4 @@
-"""A coordinator outlives a log that could not be read, written or made for a while: what it owes, it does later."""
+"""A coordinator survives a log that cannot be read, written or created for a while: it does the pending work later."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def state_of(wired: Wired, name: str) -> str:
 def test_a_transaction_is_over_as_soon_as_that_can_be_written_down(
     broker: BrokerThread, wired: Wired, *, commit: bool
 ) -> None:
-    """The disk is full just between the decision and the note that every marker is written."""
+    """The disk is full exactly between the decision and the record that every marker is written."""
     answer = init(wired, "x")
     producer = answer.producer_id, answer.producer_epoch
     assert add(wired, "x", producer, "t") == ErrorCode.NONE
@@ -113,7 +113,7 @@ def test_groups_are_coordinated_as_soon_as_their_log_can_be_made(broker: BrokerT
     store.create = genuine  # type: ignore[method-assign]
 
     def committed() -> bool:
-        wired.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)  # as a client does that was refused
+        wired.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)  # as a refused client does
         one = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
         topics = [OffsetCommitRequestTopic(name="t", partitions=[one])]
         asked = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=topics)

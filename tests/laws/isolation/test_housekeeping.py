@@ -1,7 +1,7 @@
-"""Housekeeping survives every error at every one of its disk calls: the loops live on, and the work gets done.
+"""Housekeeping survives every error at every one of its disk calls: the loops keep running, and the work gets done.
 
-A disk that fails its n-th call walks through all calls of retention, flushing, checkpoints, removal, moves and
-compaction, for each kind of error. After each fault the logs hold what they held, here and after a crash.
+A disk that fails its n-th call goes through all calls of retention, flushing, checkpoints, removal, moves and
+compaction, for each kind of error. After each fault the logs hold what they held, at once and after a crash.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TURNS_MAX = 2000
 
 
 class WalkingDisk(RealDisk):
-    """Raises at the n-th call from `arm` on, once. Forcing to disk takes no time."""
+    """Raises at the n-th call after `arm`, once. fsync is skipped."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -69,7 +69,7 @@ class WalkingDisk(RealDisk):
 
 
 class World:
-    """A store in which there is something to do for every loop."""
+    """A store with work for every housekeeping loop."""
 
     def __init__(self, folder: Path, disk: WalkingDisk) -> None:
         self.folders = [folder / "a", folder / "b"]
@@ -113,7 +113,7 @@ class World:
         return [work for work, is_done in works.items() if not is_done]
 
     def check(self, store: LogStore) -> None:
-        """Nothing is lost, whatever was done already."""
+        """Check that nothing is lost, whatever was done already."""
         for topic, whole in self.whole.items():
             assert everything(store.logs[topic, 0]) == whole, f"{topic} after {self.disk.call}"
         assert store.logs["plain", 0].end == 7
@@ -121,7 +121,7 @@ class World:
         assert ("gone", 0) not in store.logs
 
     async def look_after(self, *, ends: bool) -> list[asyncio.Task[None]]:
-        """Run the loops until everything is done, or for as long as that would have taken."""
+        """Run the loops until everything is done, or for as long as that should take."""
         tasks = [asyncio.create_task(work) for work in (self.store.run(), self.store.cleaner.run())]
         for turn in range(TURNS_MAX):
             await asyncio.sleep(0.0005)
@@ -130,7 +130,7 @@ class World:
                 if not self.undone() or (self.disk.count >= self.disk.at and not ends):
                     break
                 if ends and not self.store.moves and self.moved.directory is not self.target:
-                    self.store.move("moved", 0, self.target.path)  # given up for want of space
+                    self.store.move("moved", 0, self.target.path)  # abandoned for lack of space
         return tasks
 
 
@@ -161,7 +161,7 @@ def test_every_call_may_fail(tmp_path: Path, name: str, monkeypatch: pytest.Monk
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        threads.shutdown()  # a removal may be on its way
+        threads.shutdown()  # a removal may be in progress
         world.check(a_store(world.folders, disk=WalkingDisk()))
         return triggered
 

@@ -1,4 +1,4 @@
-"""Anybody may write to ZooKeeper. A node that cannot be understood is that node's trouble, not the cluster's."""
+"""Anybody may write to ZooKeeper. A malformed node affects only itself, not the cluster."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def shown(data: bytes) -> str:
 
 
 def send_all(world: World) -> None:
-    """What a channel does with each request."""
+    """Encode each request, as a channel does."""
     for _, request in world.sent:
         codec.encode(request, VERSIONS[type(request)])
 
 
 def works(world: World) -> None:
-    """The controller makes a topic and everything it has said can be sent."""
+    """Check that the controller creates a topic and that all its requests can be sent."""
     world.write_topic("good", (0, 1))
     world.run(events.TopicsChanged())
     world.settle()
@@ -110,7 +110,7 @@ def test_the_controller_works_beside_a_malformed_state(data: bytes) -> None:
     world.settle()
     assert world.lead("t").leader == 0  # its neighbours in the transaction
     assert world.lead("t", 2).leader == 1
-    assert world.tree.nodes["/brokers/topics/t/partitions/1/state"].data == data  # a person may read it yet
+    assert world.tree.nodes["/brokers/topics/t/partitions/1/state"].data == data  # kept for an operator to read
     assert world.effects < 100
     works(world)
 
@@ -125,7 +125,7 @@ def test_the_controller_works_beside_a_malformed_broker(data: bytes) -> None:
 
 
 def test_a_state_of_a_later_controller_deposes_only_who_is_deposed() -> None:
-    """The count of controllers may have been set back by hand. Who holds the office goes on with what there is."""
+    """The controller epoch may have been set back by hand. The current controller continues with what it finds."""
     world = World(0, 1)
     world.write_topic("t", (0, 1))
     world.elect()

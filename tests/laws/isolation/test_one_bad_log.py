@@ -1,4 +1,4 @@
-"""A log that cannot be opened is that log's trouble: the broker starts, says so once, and serves all others."""
+"""A log that cannot be opened affects only itself: the broker starts, logs it once, and serves all others."""
 
 from __future__ import annotations
 

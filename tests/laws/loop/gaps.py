@@ -1,6 +1,6 @@
-"""How long the loop of a broker was held: the most that its thread used between two beats on it, in yardsticks.
+"""How long a broker's loop was blocked: the most CPU time of its thread between two beats on it, in yardsticks.
 
-Processor time of that thread, not time that passed: a slow or busy machine makes no difference, see `yardstick`.
+CPU time of that thread, not wall time: a slow or busy machine makes no difference, see `yardstick`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 BEAT_S = 0.005
-HELD_MAX = 100.0  # yardsticks: 0.1 s where one is a millisecond; turns are of 0.02 s at most
+HELD_MAX = 100.0  # yardsticks: 0.1 s where one is a millisecond; time slices are 0.02 s at most
 
 
 class Gaps:
-    """Beats on the loop on which it is used."""
+    """Measures beats on the current loop."""
 
     async def begin(self) -> None:
         self._largest_s = 0.0
@@ -30,20 +30,20 @@ class Gaps:
         self._last = time.thread_time()
         self._handle = asyncio.get_running_loop().call_later(BEAT_S, self._beat)
 
-    def _beat(self) -> None:  # not a task: one that sleeps is awake two rounds of the loop later
+    def _beat(self) -> None:  # not a task: a sleeping task resumes two loop iterations later
         now = time.thread_time()
         self._largest_s, self._last = max(self._largest_s, now - self._last), now
         self._handle = asyncio.get_running_loop().call_later(BEAT_S, self._beat)
 
     async def end(self) -> float:
-        """The most that was used between two beats."""
+        """The most CPU time between two beats."""
         await asyncio.sleep(3 * BEAT_S)  # what was done since the last beat counts as well
         self._handle.cancel()
         return self._largest_s / max(self._yardstick_s, yardstick_s())
 
 
 def held(broker: BrokerThread, work: Callable[[], object]) -> float:
-    """How long what a client does in `work` holds the loop of the broker: the least of a few times."""
+    """How long a client's `work` blocks the broker's loop: the least of a few measurements."""
 
     def on_loop(coroutine: Coroutine[Any, Any, Found]) -> Found:
         assert broker._loop is not None

@@ -1,6 +1,6 @@
-"""Nobody holds the loop: batches that inflate to a lot, or are many records, on the way in and on the way out.
+"""Large batches do not block the loop: those that decompress to a lot, or have many records, in produce and in fetch.
 
-Time is processor time of the thread. The bound is a small part of what it took: seconds to minutes for each of these.
+Time is CPU time of the thread. The bound is a small part of what each of these once took: seconds to minutes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def held(work: Callable[[], object]) -> float:
-    """How long this thread works until it is done or refused."""
+    """CPU time of this thread until the work is done or refused."""
 
     def done() -> None:
         with suppress(BrokerError):
@@ -50,7 +50,7 @@ def check(data: memoryview, config: TopicConfig) -> object:
 
 
 def tiny(count: int, *, key: bytes = varint(-1), number: bool = True) -> bytes:
-    """That many records with nothing in them."""
+    """`count` empty records."""
     return b"".join(record(delta=at if number else 0, key=key, value=varint(-1)) for at in range(count))
 
 
@@ -63,7 +63,7 @@ def many() -> dict[int, bytes]:
 
 @pytest.fixture(scope="module")
 def sound() -> bytes:
-    """300,000 records, numbered as they must be."""
+    """300,000 records with correct offsets."""
     return compress(Codec.GZIP, tiny(300_000))
 
 
@@ -149,7 +149,7 @@ def results(answer: Any) -> list[tuple[int, int]]:
 
 
 def large(first: bytes = b"a") -> bytes:
-    """Sound, and more than is inflated on the loop."""
+    """A valid batch that is too large to decompress on the loop."""
     value = varint(5 << 20) + first * (5 << 20)
     return wrap(compress(Codec.LZ4, record(value=value)), NOW, codec=Codec.LZ4)
 

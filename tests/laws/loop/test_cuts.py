@@ -1,4 +1,4 @@
-"""Followers cut off what their leaders do not have, and the disk may take its time: the loop does not wait for it."""
+"""Followers truncate what their leaders do not have, on a slow disk: the loop does not wait for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from ottla.disk import RealDisk
 if TYPE_CHECKING:
     from pathlib import Path
 
-OLD = {"inter.broker.protocol.version": "2.3"}  # leaders are asked for the ends of epochs, one request for all
+OLD = {
+    "inter.broker.protocol.version": "2.3"
+}  # followers ask leaders for epoch end offsets, one request for all partitions
 
 
 @pytest.mark.parametrize("options", [{}, OLD], ids=["newest", "2.3"])
@@ -39,7 +41,7 @@ def test_cuts_of_many_logs_are_forced_in_threads(
             append(former, 3)
         await until(lambda: all(alike(*world.members.values(), index=index) for index in range(count)))
         world.down.add(0)
-        for index in range(count):  # what nobody else will have
+        for index in range(count):  # records that no other replica has
             append(world[0].replicas.require_led("t", index), 4)
         for index in range(count):
             append(world.lead(1, epoch=2, index=index), 1)

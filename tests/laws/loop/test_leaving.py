@@ -1,4 +1,4 @@
-"""A client that leaves while its request is worked on in slices: it gives up the answer, not the work."""
+"""A client that disconnects while its request is handled in slices: the response is dropped, the work completes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ends(wired: Wired) -> list[int]:  # noqa: F811
 
 @pytest.mark.parametrize("acks", [0, -1])
 def test_a_request_that_has_arrived_is_carried_out(wired: Wired, acks: int) -> None:  # noqa: F811
-    """A producer without acknowledgements is done when its bytes are sent: it may close the connection at once."""
+    """A producer with acks=0 is done when its bytes are sent: it may close the connection at once."""
     request = produce(large(), wrap(record(), NOW), large())
     request.acks = acks
     with Wired(wired._socket.getpeername()[1]) as leaving:

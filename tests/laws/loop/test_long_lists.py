@@ -1,4 +1,4 @@
-"""A request with a long list in it is worked through in slices, or refused: nobody else waits for it."""
+"""A request with a long list is handled in slices, or refused: no other client waits for it."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_a_list_that_is_longer_still_is_refused(broker: BrokerThread) -> None:
 
 
 def test_the_answers_are_those_of_short_lists(broker: BrokerThread) -> None:
-    """What is answered in slices is what is answered at once, in the order of the request."""
+    """A response made in slices equals one made at once, in the order of the request."""
     with Wired(port_of(broker)) as wired:
         names = ["t", *NAMES[:2000], "t"]
         topics = [MetadataRequestTopic(name=name) for name in names]

@@ -1,4 +1,4 @@
-"""A request with a long list in it that its sender may not ask for is refused in slices, too."""
+"""A request with a long list that its sender is not authorized for is refused in slices, too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def closed() -> Iterator[BrokerThread]:
-    """Nobody may do anything."""
+    """A broker that denies everything."""
     options = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
     with BrokerThread(options=options) as broker:
         yield broker

@@ -1,4 +1,4 @@
-"""A pattern among very many topics is looked up in slices, before the group's machine needs it."""
+"""A pattern is matched against very many topics in slices, before the group's machine needs the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that were sent in advance, and fetches that wait behind an open transaction, on a whole broker."""
+"""Pipelined requests, and fetches that wait behind an open transaction, on a whole broker."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_many_connections_with_many_requests_each(broker: BrokerThread) -> None:
     def ask() -> None:
         released = threading.Event()
         assert broker._loop is not None
-        broker._loop.call_soon_threadsafe(released.wait)  # until all of them are there
+        broker._loop.call_soon_threadsafe(released.wait)  # block the loop until all requests have arrived
         for peer in peers:
             for _ in range(REQUESTS):
                 peer.send(request, 9)
@@ -117,7 +117,7 @@ def test_a_reader_of_committed_records_sleeps_while_a_transaction_is_open(broker
 def test_a_short_question_does_not_wait_behind_long_lists(
     broker: BrokerThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The topics of a broker are a short question, and their list takes more than one turn."""
+    """A request for all topics is short, and its response takes more than one time slice."""
     monkeypatch.setattr("ottla.net.dispatch.TURN_S", 0.0)
     names = [MetadataRequestTopic(name=f"none-{number}") for number in range(10_000)]
     long = MetadataRequest(topics=names, allow_auto_topic_creation=False)
@@ -126,7 +126,7 @@ def test_a_short_question_does_not_wait_behind_long_lists(
         with Wired(port_of(broker)) as wired:
             for peer in peers:
                 peer.send(long, 9)
-            select.select([peers[0]._socket], [], [], 60)  # the first is answered: the others are there and wait
+            select.select([peers[0]._socket], [], [], 60)  # the first is answered: the others have arrived and wait
             assert wired.ask(MetadataRequest(topics=None), 9).topics
             assert not select.select([peers[-1]._socket], [], [], 0)[0]
         for peer in peers:

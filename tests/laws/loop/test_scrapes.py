@@ -1,4 +1,4 @@
-"""A scrape of a broker with many partitions and groups is made in slices: others go on in between."""
+"""A metrics scrape of a broker with many partitions and groups runs in slices: other work runs in between."""
 
 import asyncio
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ PARTITIONS = 20_000
 
 
 def test_a_scrape_gives_the_loop_back_while_it_collects_and_while_it_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scrape, "TURN_S", 0.0)  # whenever it looks at the clock, its turn is over
+    monkeypatch.setattr(scrape, "TURN_S", 0.0)  # its time slice is over whenever it checks the clock
     turns = 0
 
     async def others() -> None:

@@ -1,4 +1,4 @@
-"""A slow disk makes those wait who need it, and nobody else: what waits for a disk is done in threads."""
+"""A slow disk delays only the requests that need it: code that waits for a disk runs in threads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VERSION = 9
 
 
 class Gate:
-    """Forcing the log of one topic to disk takes until somebody opens the gate."""
+    """fsync of one topic's log blocks until the gate is opened."""
 
     def __init__(self, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached, self.opened, self.count = threading.Event(), threading.Event(), 0
@@ -108,7 +108,7 @@ def test_a_flush_that_fails_is_told_to_those_who_wait(tmp_path: Path) -> None:
 
 
 class WatchedDisk(RealDisk):
-    """Remembers what waited for the disk on the thread of the loop."""
+    """Records calls that wait for the disk on the loop's thread."""
 
     def __init__(self) -> None:
         self.loop = threading.get_ident()

@@ -1,4 +1,4 @@
-"""A broker that is asked to stop stops, also while its loop is held, or while it still reads its logs."""
+"""A broker stops when asked, also while its loop is blocked, or while it still reads its logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-# `ottla serve` with something added to it: what holds the loop for ever, or opens the logs for ever.
+# `ottla serve` with a patch that blocks the loop for ever, or never finishes opening the logs.
 SERVE = """
 import runpy, sys, time
 import ottla.broker, ottla.serve

@@ -1,4 +1,4 @@
-"""A request about many topics is carried out in turns: measured as the loop thread's CPU time between two turns."""
+"""A request about many topics is handled in time slices: measured as the loop thread's CPU time between two slices."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TOPICS = 400
 
 
 async def held(work: Callable[[], Awaitable[object]]) -> float:
-    """How long the work holds the loop."""
+    """How long the work blocks the loop."""
     with others_set_aside():
         gaps = Gaps()
         await gaps.begin()
@@ -86,7 +86,7 @@ def test_many_topics_in_one_request_leave_the_loop_to_others(tmp_path: Path) -> 
 
 
 def test_others_get_a_turn_between_any_two_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted: when a turn is as short as can be, the loop is given back once for each topic or partition."""
+    """With the shortest time slice, the work yields to the loop once for each topic or partition."""
     monkeypatch.setattr("ottla.cluster.turns.TURN_S", 0.0)
     names = [f"t-{n}" for n in range(50)]
     given_back = 0

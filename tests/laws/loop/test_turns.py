@@ -1,4 +1,4 @@
-"""A connection gets a turn, not the loop; long requests go one after the other; who asks for little goes first."""
+"""A connection gets a time slice, not the loop; long requests run one after the other; short requests go first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def spend(seconds: float) -> None:
 
 
 def test_frames_that_were_sent_in_advance_do_not_hold_up_others() -> None:
-    """Counted in frames: how many of others are handled between a request and its answer."""
+    """Counts how many frames of other connections are handled between a request and its response."""
     handled, seen, gaps = 0, 0, list[int]()
 
     def handle(_: Connection, data: memoryview) -> Answer:
@@ -66,7 +66,7 @@ def test_frames_that_were_sent_in_advance_do_not_hold_up_others() -> None:
         await opened.drain(1)
 
     asyncio.run(scene())
-    # A round serves each connection once at most, and the first one of each comes when its bytes arrive.
+    # A round serves each connection at most once, and a connection's first turn comes when its bytes arrive.
     assert max(gaps) <= 2 * CONNECTIONS * TURN_S / COST_S
     assert len(gaps) > CONNECTIONS
 
@@ -164,7 +164,7 @@ def test_a_long_request_that_fails_is_one_request() -> None:
 
 
 def test_a_half_frame_behind_many_waits_with_them() -> None:
-    """The rest of what has arrived is kept over turns, also the beginning of a frame at its end."""
+    """Received bytes are kept across turns, also an incomplete frame at their end."""
 
     def handle(_: Connection, data: memoryview) -> Answer:
         spend(COST_S)

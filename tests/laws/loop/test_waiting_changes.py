@@ -1,4 +1,4 @@
-"""A long request may wait for another broker. Those behind it do not wait for that broker, too."""
+"""A long request may wait for another broker. Requests queued behind it do not wait for that broker."""
 
 from __future__ import annotations
 

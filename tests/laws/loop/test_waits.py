@@ -1,4 +1,4 @@
-"""A fetch that waits is woken by what it may read, and by nothing else."""
+"""A waiting fetch is woken only by records that it may read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Slice:
 
 
 class Log:
-    """A log of records of one byte each; what is stable is said by the test."""
+    """A log of records of one byte each; the test sets its last stable offset."""
 
     def __init__(self) -> None:
         self.end = self.stable = 0
@@ -106,7 +106,7 @@ def test_the_end_of_one_of_two_counts_up_to_the_other() -> None:
 
 
 def test_an_append_does_not_fail_because_of_one_who_waits() -> None:
-    """Retention may take what lies behind an open transaction: it cannot be read, but the append has been made."""
+    """Retention may delete records behind an open transaction: they cannot be read, but the append succeeded."""
 
     def retained(part: Part) -> None:
         def refuse(*_: object, **__: object) -> Slice | None:

@@ -1,4 +1,4 @@
-"""Memory follows the bytes that were sent: answers that wait, answers to repeated questions, what is kept of them."""
+"""Memory follows the bytes that were sent: waiting responses, responses to repeated requests, what is kept of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def wired(tmp_path: Path) -> Iterator[Wired]:
 
 
 def test_answers_behind_a_late_one_count_as_unsent() -> None:
-    """The first request is answered last; the answers of the others pile up until the bound, not beyond."""
+    """The first request is answered last; responses to the others accumulate up to the limit, not beyond."""
     late: list[asyncio.Future[bytes]] = []
     handled = 0
 

@@ -1,6 +1,6 @@
-"""Memory follows the bytes that were sent: a batch is checked in windows, whatever it inflates to or declares.
+"""Memory follows the bytes that were sent: a batch is checked in windows, whatever it decompresses to or declares.
 
-Peak memory is a number of the process, so each check runs in a process of its own.
+Peak memory is measured per process, so each check runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ print(native.is_built(), verdict[0], peak() - before)
 
 
 def bomb(codec: int) -> bytes:
-    """One sound record of 150 MiB, in a few hundred kilobytes at most."""
+    """One valid record of 150 MiB, compressed to a few hundred kilobytes at most."""
     lead = b"\0" + varint(0) + varint(0) + varint(-1) + varint(SIZE)
     content = varint(len(lead) + SIZE + 1) + lead
     if codec != Codec.GZIP:
@@ -60,7 +60,7 @@ def test_a_bomb_takes_no_memory(tmp_path: Path, codec: Codec) -> None:
 
 
 def test_a_declared_size_is_not_believed(tmp_path: Path) -> None:
-    """A zstd window of 128 MiB around nothing, and a snappy block that says 4 GiB."""
+    """A zstd frame with a window of 128 MiB and no content, and a snappy block that declares 4 GiB."""
     window = b"\x28\xb5\x2f\xfd\x00" + bytes([17 << 3]) + b"\x01\x00\x00"
     for codec, frame in ((Codec.ZSTD, window), (Codec.SNAPPY, b"\xff\xff\xff\xff\x0f" + bytes(20))):
         (tmp_path / "batch").write_bytes(wrap(frame, NOW, codec=codec))

@@ -1,4 +1,4 @@
-"""Requests that change much are under way one at a time: what was read from one is some fifty times its bytes."""
+"""Requests that change a lot run one at a time: a decoded one takes some fifty times its bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALTER_CONFIGS = 33
 
 
 class Work:
-    """Takes a while in a task, and knows how much of it goes on at once."""
+    """Work that takes a while in a task, and counts how many run at once."""
 
     def __init__(self) -> None:
         self.running = self.most = self.done = 0
@@ -77,7 +77,7 @@ def test_a_connection_has_one_of_some_size_under_way(tmp_path: Path, work: Work,
 
 
 def test_clients_that_leave_do_not_make_them_more(tmp_path: Path, work: Work) -> None:
-    """What has arrived is carried out, also for somebody who is gone."""
+    """A request that has arrived is carried out even if its client has disconnected."""
     with BrokerThread(data=tmp_path) as broker:
         for _ in range(5):
             with Wired(port_of(broker)) as leaving:

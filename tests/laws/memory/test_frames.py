@@ -1,5 +1,8 @@
-"""A large frame is in memory once while it arrives, and once more when it is read; one without records that is larger
-than such a request can be is never received; groups keep what they can write."""
+"""A large frame is in memory once while it arrives, and once more when it is decoded.
+
+A frame without records beyond the size limit of such requests is never received. Groups keep only as much as they can
+write.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ STATUS = Path("/proc/self/status")
 
 
 class Peak:
-    """How many bytes this process has grown by at most since it was made."""
+    """The most bytes by which this process has grown since this object was created."""
 
     def __init__(self) -> None:
         Path("/proc/self/clear_refs").write_text("5")
@@ -113,7 +116,7 @@ def large_join(size: int) -> bytes:
 
 @pytest.mark.parametrize("size", [12 << 20, SIZE])
 def test_a_join_that_no_group_can_keep(size: int, tmp_path: Path) -> None:
-    """Up to a size it is read, and answered as Apache Kafka answers it when the group is written; then not received."""
+    """Up to a limit it is read, and refused as Kafka does when it writes the group; beyond, it is not received."""
     with BrokerThread(data=tmp_path) as broker, Wired(port_of_broker(broker)) as wired:
         wired.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
         with socket.create_connection(("127.0.0.1", port_of_broker(broker))) as raw:
@@ -134,7 +137,7 @@ def test_a_join_that_no_group_can_keep(size: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", [4, 5, 6])
 def test_a_frame_is_refused_for_its_api(first: int) -> None:
-    """As soon as that is known, however its first bytes arrive."""
+    """It is refused as soon as the API is known, however its first bytes arrive."""
 
     async def story(_: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         sent = large_join(PLAIN_SIZE_MAX)[:6]

@@ -1,4 +1,4 @@
-"""An answer may wait for minutes. Its request does not wait with it: neither its lists nor the frame it lies in."""
+"""A response may wait for minutes. Its request is freed meanwhile: both its lists and its frame."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ottla.handlers.call import Parts, Steps
 
-NAMED = 500  # more than are read in one turn
+NAMED = 500  # more than are read in one time slice
 MINUTES_MS = 600_000
 
 
@@ -91,7 +91,7 @@ def test_a_produce_that_waits_holds_no_records(tmp_path: Path) -> None:
     """One that was handled in slices, and has a copy of its records."""
 
     async def story(host: Host) -> None:
-        partition = host.assign(state())  # its followers never come
+        partition = host.assign(state())  # its followers never fetch
         before = count(PartitionProduceData)
         data = PartitionProduceData(index=partition.index, records=memoryview(b""))
         topic = TopicProduceData(name=partition.topic, topic_id=bytes(16), partition_data=[data])

@@ -1,4 +1,4 @@
-"""`queued.max.request.bytes`: requests that arrive in pieces have that much memory together, and all are answered."""
+"""`queued.max.request.bytes`: requests that arrive in pieces share that much memory, and all are answered."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_room_is_used_up_by_one_request_more_and_then_waited_for() -> None:
 
 
 def test_who_begins_when_there_is_no_room_waits_and_is_answered() -> None:
-    """Many halves, of which two have room; each goes on when another is done, or gone."""
+    """Many half requests, of which two fit; each continues when another is done or disconnected."""
 
     def handle(_: Connection, data: memoryview) -> Answer:
         return [frame(b"%d" % len(data))]
@@ -56,7 +56,7 @@ def test_who_begins_when_there_is_no_room_waits_and_is_answered() -> None:
             small[1].write(frame(b"small"))
             assert await answer(small[0]) == b"5", "what comes in one piece needs no room"
             small[1].close()
-            clients[0][1].close()  # whether it had room or waited
+            clients[0][1].close()  # whether it had memory or waited
             for _, writer in clients[1:]:
                 writer.write(bytes(SIZE // 2))
             answers = await asyncio.gather(*(answer(reader) for reader, _ in clients[1:]))

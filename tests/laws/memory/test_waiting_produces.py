@@ -1,4 +1,4 @@
-"""A produce waits for other brokers, perhaps for days. When its client has gone, nothing of it is kept."""
+"""A produce waits for other brokers, perhaps for days. When its client has disconnected, nothing of it is kept."""
 
 from __future__ import annotations
 

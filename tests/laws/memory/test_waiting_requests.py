@@ -1,6 +1,6 @@
-"""While the records of a coordinator cannot be committed, its clients ask again and again.
+"""While the records of a coordinator cannot be committed, its clients retry again and again.
 
-What nobody waits for any more is not kept.
+A request that no client waits for any more is not kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROUNDS, TOGETHER = 5, COMMITS_KEPT
 
 def test_requests_that_waited_too_long_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(host: Host) -> None:
-        partition = host.assign(state())  # its followers never come
+        partition = host.assign(state())  # its followers never fetch
         runtime: Runtime[Counter] = Runtime(lambda _: Counter(), SystemClock(), patience_s=0.01)
         runtime.on_election(partition)
         await until(lambda: not runtime.loading)

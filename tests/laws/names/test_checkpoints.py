@@ -1,4 +1,4 @@
-"""A deleted topic does not haunt its successor: no file of a log directory speaks of a log that is not there."""
+"""A deleted topic does not affect a recreated one: no file of a log directory mentions a log that does not exist."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_crash_between_the_deletion_and_the_next_checkpoint(tmp_path: Path) ->
 
 
 def test_a_checkpoint_on_its_way_to_the_disk_does_not_bring_the_name_back(tmp_path: Path) -> None:
-    """A thread that was slow writes what is no longer true: it must not be the last to write."""
+    """A slow thread writes outdated content: it must not be the last to write."""
     store = a_store(tmp_path / "data")
     log = store.create("orders", 0, TOPIC_ID, settings(), 0)
     append(log, produced(600))

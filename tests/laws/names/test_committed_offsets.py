@@ -1,4 +1,4 @@
-"""What was committed for a topic goes with the topic: one of the same name is read from where its readers begin."""
+"""Offsets committed for a topic are deleted with it: consumers of a recreated topic start at their reset position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log of a deleted topic does not become a replica of the topic that has its name now, whoever forgot to say so."""
+"""A log of a deleted topic never becomes a replica of the recreated topic, even if the deletion was not announced."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def write(host: Host) -> None:
 
 
 def play_on(folder: Path, story: Callable[[Host], Awaitable[None]], *, torn: bool = False) -> None:
-    """The broker's next life, after kill -9; or after a power cut that took what the file of the id said."""
+    """Restart the broker after kill -9; with `torn`, after a power cut that emptied the file with the topic id."""
     shutil.copytree(folder / "first", folder / "next")
     if torn:
         (folder / "next" / "t-0" / PARTITION_METADATA).write_bytes(b"")
@@ -60,7 +60,7 @@ def test_a_topic_that_was_made_again_while_nobody_told_this_broker(tmp_path: Pat
             assert host.replicas.require_hosted_by_id(NEW_ID, 0) is partition
             with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_ID"):
                 host.replicas.require_hosted_by_id(TOPIC_ID, 0)
-        else:  # the id may be what is wrong, and the log what is needed
+        else:  # the id may be wrong, and the log may be needed
             with pytest.raises(BrokerError) as refused:
                 host.assign(ROLES[role], topic_id=NEW_ID, new=False)
             assert refused.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
@@ -82,7 +82,7 @@ def test_a_topic_that_was_made_again_while_nobody_told_this_broker(tmp_path: Pat
     ],
 )
 def test_a_log_whose_topic_id_is_lost(tmp_path: Path, role: str, *, new: bool, kept: bool) -> None:
-    """Who counts as in sync has a log of this topic, unless the topic has just been made."""
+    """An in-sync replica has a log of this topic, unless the topic has just been created."""
 
     async def then(host: Host) -> None:
         partition = host.assign(ROLES[role], topic_id=NEW_ID, new=new)

@@ -1,4 +1,4 @@
-"""A topic that is deleted and made again while a follower copies it, over and over: the follower copies the new one."""
+"""A topic is deleted and recreated again and again while a follower copies it: the follower copies the new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compaction of a log that holds a batch which nobody can open: older releases stored such batches."""
+"""Compaction of a log with a batch that cannot be opened: older releases stored such batches."""
 
 from __future__ import annotations
 

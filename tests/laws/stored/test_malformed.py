@@ -1,7 +1,7 @@
-"""What Apache Kafka refuses to store, Ottla refuses: every malformed batch goes to both, as it is.
+"""What Apache Kafka refuses to store, Ottla refuses: every malformed batch is sent unchanged to both.
 
-Where Kafka only says that it failed (-1), we name what is wrong: INVALID_RECORD. Some batches Kafka takes although some
-of its own clients, or librdkafka, cannot read them; they are listed, and refused here.
+Where Kafka returns only UNKNOWN_SERVER_ERROR (-1), Ottla returns INVALID_RECORD. Kafka accepts some batches that some
+of its own clients, or librdkafka, cannot read; they are listed, and refused here.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VERSION = 9
-# Kafka stores these, and then some readers stop there: librdkafka knows no length below -1, and wants the size of each
-# record to be right, which Kafka only asks of what is not compressed.
+# Kafka stores these, and some readers stop there: librdkafka accepts no length below -1, and requires the size of each
+# record to be right, which Kafka checks only in uncompressed batches.
 STRICTER = (
     "key of length -2",
     "value of length -2",
@@ -38,7 +38,7 @@ STRICTER = (
 
 
 def codes(port: int, batches: dict[str, bytes]) -> dict[str, int]:
-    """What the broker answers to each."""
+    """The broker's error code for each batch."""
     found = {}
     with Wired(port, timeout_s=60) as wired:
         law = CreatableTopic(name="law", num_partitions=1, replication_factor=1, assignments=[], configs=[])

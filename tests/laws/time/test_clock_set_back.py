@@ -1,4 +1,4 @@
-"""Durations are monotonic, wall time is data: a wall clock that is set back by an hour holds nothing up."""
+"""Durations are monotonic, wall time is data: setting the wall clock back by an hour delays nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TEN_YEARS_MS = 10 * 365 * 24 * HOUR_MS
 
 
 class StillWall(StillClock):
-    """The wall clock is set by the test; the steady time goes on from another number."""
+    """The test sets the wall clock; the monotonic clock continues from another number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ def test_a_transaction_that_nobody_ends_times_out(restarted: bool) -> None:
     producer = world.init(timeout_ms=60_000)
     world.add(producer, ("t", 0))
     assert world.machine.transactions["x"].started_ms == NOW_MS, "what is written down is wall time"
-    if restarted:  # the steady time begins again, at another number
+    if restarted:  # the monotonic clock starts again, at another number
         world.machine.finish_load(Moment.of(100, NOW_MS - HOUR_MS))
         world.now_ms = Moment.of(100, NOW_MS - HOUR_MS)
     begin = int(world.now_ms)
