@@ -157,7 +157,7 @@ def read_meta(disk: Disk, directory: str) -> Meta | None:
     except FileNotFoundError:
         return None
     except IsADirectoryError as error:
-        raise CorruptCheckpointError(f"{path} is a folder, where a file belongs: remove it, and start again") from error
+        raise CorruptCheckpointError(f"{path} is a folder but must be a file: remove it and restart") from error
     fields: dict[str, str] = {}
     for line in data.decode("latin-1").splitlines():
         if line.strip() and line.lstrip()[0] not in "#!":

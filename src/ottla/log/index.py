@@ -351,7 +351,7 @@ class TimeIndex:
         if table.count:
             timestamp, relative = TIME_ENTRY.unpack(table.last())
             if timestamp < 0 or self.base + relative >= end or (relative == 0 and table.count > 1):
-                raise CorruptIndexError(f"{table.path}: last entry ({timestamp}, {relative}) cannot be")
+                raise CorruptIndexError(f"{table.path}: last entry ({timestamp}, {relative}) is invalid")
             self.last = Mark(timestamp, self.base + relative)
 
     def append(self, mark: Mark) -> None:

@@ -220,7 +220,7 @@ def tidy(folder: str, disk: Disk) -> tuple[dict[str, int], list[int]]:
             if (stem.isdecimal() and suffix.startswith(".")) or name.startswith(
                 (LEADER_EPOCHS, PARTITION_METADATA, COUNTS)
             ):
-                raise UnusableError(f"{entry.path} is a folder, where a file belongs: remove it, and start again")
+                raise UnusableError(f"{entry.path} is a folder but must be a file: remove it and restart")
             continue  # not ours
         if name.endswith((DELETED, CLEANED, SWAP, TMP)):
             leftovers.append(name)
@@ -326,7 +326,7 @@ def _recover(
             if cut or hole:
                 # Records after a broken batch may belong to another history. Apache Kafka drops them too.
                 logger.warning(
-                    "cut off what was not whole",
+                    "removed incomplete data at the end of a log",
                     extra={"segment": segment.stem, "bytes": cut, "later_segments": len(segments) - at - 1},
                 )
                 dropped = segments[at + 1 :]

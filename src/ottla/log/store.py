@@ -582,5 +582,5 @@ def refuse_folders(entries: Iterable[Entry]) -> None:
     """Fail early when a folder exists under the name of a file that must be written."""
     for entry in entries:
         if entry.name in FILES and entry.is_dir():
-            advice = "a folder, where a file belongs: move or remove it, and start again"
+            advice = "this is a folder but must be a file: move or remove it, then restart"
             raise OSError(errno.EISDIR, advice, entry.path)

@@ -163,7 +163,7 @@ def decode(data: bytes, base: int, end: int | None = None) -> list[Aborted]:
         if entry.last <= before or (end is not None and entry.last >= end):
             raise CorruptTransactionIndexError(f"marker at {entry.last}, where {before + 1} to {end} is possible")
         if not (0 <= entry.first < entry.last and 0 <= entry.last_stable <= entry.last + 1 and entry.producer_id >= 0):
-            raise CorruptTransactionIndexError(f"{entry} cannot be")
+            raise CorruptTransactionIndexError(f"{entry} is invalid")
         before = entry.last
         entries.append(entry)
     return entries
