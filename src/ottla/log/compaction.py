@@ -378,7 +378,7 @@ class NewSegment:
             self._write()
 
     def close(self, aborted: Sequence[Aborted], modified_ms: int) -> tuple[str, ...]:
-        """Write and sync everything, keeping the modification time of the sources. Returns the suffixes of the files."""
+        """Write and sync everything, keeping the modification time of the sources. Returns the file suffixes."""
         self._write()
         self._mark_time()
         self._disk.sync(self._file.fd)

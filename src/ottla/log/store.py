@@ -561,9 +561,7 @@ class LogStore:
         if not self._opened:  # leave the folders as the last broker left them
             return
         unforced = await self._flush_all()
-        unforced |= {
-            one.directory for one in self._unopened.values() if not one.clean
-        }  # they still need recovery
+        unforced |= {one.directory for one in self._unopened.values() if not one.clean}  # they still need recovery
         for directory in self.directories:
             with self._steps.attempt("clean stop", directory) as attempt:
                 for name in SAYS if directory.online else ():

@@ -97,7 +97,7 @@ class Copy:
         self.unsure = self.unsure and not cut.agrees and log.latest_epoch != UNKNOWN
 
     def seek(self, leader_start: int, leader_end: int) -> None:
-        """Truncate or restart, given the start and end of the leader's log. The end of our log is outside that range."""
+        """Truncate or restart, given the start and end of the leader's log. The end of our log is outside of it."""
         self.seeks = False
         self._cut(out_of_range(self.partition.log.end, leader_start, leader_end))
 
