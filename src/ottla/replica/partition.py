@@ -357,7 +357,7 @@ class Partition:
             site.propose(self)
 
     def is_abandoned(self) -> bool:
-        """Whether this broker believes to be leader but its followers have stopped fetching: its data may be stale."""
+        """Whether this broker is leader as far as it knows, but all in-sync followers have stopped fetching from it."""
         if self.followers is None or self._site is None:
             return False
         return self.followers.is_abandoned(steady_ms(self._site.clock))

@@ -22,7 +22,7 @@ class Awaiting:
         metadata.subscribe(self._on_image_change)
 
     async def until(self, condition: Condition, timeout_s: float, topics: Iterable[str] = ()) -> bool:
-        """Whether the condition holds within the timeout. Checked when one of the topics changes; if none, always."""
+        """Whether the condition holds in time. Checked when one of the topics changes; if none are given, always."""
         if condition(self._metadata.image):
             return True
         names = list(topics)
