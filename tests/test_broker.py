@@ -83,4 +83,4 @@ def test_a_log_that_was_deleted_by_hand_is_said_to_be_gone(tmp_path: Path, caplo
     shutil.rmtree(next((tmp_path / "a").glob("t-*")))
     with start(tmp_path) as broker:
         assert set(produce(broker, b"two").values()) == {None}
-    assert [record.levelname for record in caplog.records if "begins again, empty" in record.message] == ["ERROR"]
+    assert [record.levelname for record in caplog.records if "starting it empty" in record.message] == ["ERROR"]

@@ -364,7 +364,7 @@ def test_a_client_whose_thread_ends_begins_again(
             await until(lambda: metadata_store.connected)
             assert events == [SessionEvent.LOST, SessionEvent.CONNECTED]
             await metadata_store.create("/a")
-        assert "begins again" in caplog.text
+        assert "restarting it" in caplog.text
 
     metadata_store: ZooKeeper
     run(story())

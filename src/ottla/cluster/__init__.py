@@ -1,5 +1,5 @@
-"""The cluster's metadata: what topics, brokers and options there are, where that is stored, and who may change it.
+"""The cluster's metadata: topics, brokers and configs, how they are stored, and how they are changed.
 
-`image.py` is what the rest of a broker reads. `standalone.py` decides for one node, `control/` for a cluster. How
-brokers talk to each other is in `peers.py`; what they do with the partitions is in `replica/`.
+The rest of a broker reads `image.py`. `standalone.py` is the controller of a single node, `control/` that of a cluster.
+Connections between brokers are in `peers.py`, partitions in `replica/`.
 """

@@ -1,7 +1,7 @@
-"""The access control lists of a cluster in its metadata store: read at the start, followed, and changed.
+"""The access control lists of a cluster in its metadata store: reads, follows and changes them.
 
-Every broker may change them. It writes the node of the resource on condition that it is as it was read, tells the
-others by a notice (`notices.py`), and takes the change over before it answers.
+Every broker may change them. It writes the node of the resource with the version that it has read, notifies the others
+with a notice (`notices.py`), and applies the change itself before it answers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ottla.security.acl import Entry
     from ottla.security.authorizer import Authorizer
 
-ATTEMPTS_MAX: Final = 20  # writes of one resource against brokers that write it at the same time
+ATTEMPTS_MAX: Final = 20  # of one write, when other brokers write the same resource
 BACKOFF_S: Final = 0.01
 CHANGES: Final = (LITERAL_CHANGES, PREFIXED_CHANGES)
 KINDS: Final = tuple(label(kind) for kind in ResourceType if kind not in (ResourceType.UNKNOWN, ResourceType.ANY))
@@ -61,7 +61,7 @@ class AclStore:
     def __init__(self, store: MetadataStore, authorizer: Authorizer, clock: Clock, *, shared: bool) -> None:
         self._store = store
         self._authorizer = authorizer
-        self._writing = asyncio.Lock()  # changes of this broker come one after the other
+        self._writing = asyncio.Lock()  # one change of this broker at a time
         self._notices: Notices[Resource] | None = None
         if shared:  # other brokers write and follow the same store
             self._notices = Notices(
@@ -76,7 +76,7 @@ class AclStore:
             )
 
     async def start(self) -> None:
-        """Read everything, and follow what changes."""
+        """Read everything, and follow changes."""
         await make_nodes(self._store, PARENTS)
         await (self._read_all() if self._notices is None else self._notices.start())
 
@@ -125,7 +125,7 @@ class AclStore:
     async def _write(
         self, resource: Resource, change: Callable[[frozenset[Entry]], frozenset[Entry]]
     ) -> frozenset[Entry]:
-        """The entries after the change. It is written together with its notice, or not at all."""
+        """Write the change and its notice in one transaction. Returns the entries after it."""
         path, version = resource.path, None
         known: frozenset[Entry] = frozenset()
         with suppress(NoNode):
@@ -148,7 +148,7 @@ class AclStore:
 
 
 def decode_or_stop(path: str, data: bytes) -> frozenset[Entry]:
-    """The entries of a node. Rules that cannot be read must not be left out: one of them may deny."""
+    """The entries of a node. Raises if they are malformed: ignoring one could drop a deny rule."""
     try:
         return decode_entries(data)
     except MALFORMED as error:

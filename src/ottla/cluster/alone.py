@@ -1,4 +1,4 @@
-"""The commands about leaders and brokers on a single node, which has no other broker to elect, move to or ask."""
+"""The commands about leaders and brokers on a single node, which has no other broker to elect or move to."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class AloneCommands:
     metadata: Metadata
 
     def check_controller(self) -> None:
-        """The only broker decides."""
+        """The only broker is always the controller."""
 
     async def elect_leaders(
         self, keys: Sequence[Key] | None, kind: int, *, timeout_ms: int = 0
     ) -> Mapping[Key, BrokerError | None]:
-        """Every partition is led by the only replica that it can have."""
+        """The only replica is always the leader, so no election is needed."""
         if kind not in (PREFERRED, UNCLEAN):
             raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
         results: dict[Key, BrokerError | None] = {}
@@ -40,7 +40,7 @@ class AloneCommands:
     async def move_partitions(
         self, wishes: Mapping[Key, Sequence[int] | None], *, resize: bool = True
     ) -> Mapping[Key, BrokerError | None]:
-        """Moving a partition to the broker it is on is done at once; there is no other broker to move it to."""
+        """A move to the broker that has the partition succeeds at once. There is no other broker to move it to."""
         results: dict[Key, BrokerError | None] = {}
         for key, target in wishes.items():
             await self.metadata.turns.pause()

@@ -1,6 +1,6 @@
-"""Options changed while running: which may change, to what, and the result of a list of changes. Pure.
+"""Dynamic config changes: validates them, and computes the result of a list of changes. Pure.
 
-A change sets, deletes, appends to or subtracts from one option. Codes and messages are Kafka's.
+A change sets, deletes, appends to or subtracts from one config. Error codes and messages are Kafka's.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class OptionChange(NamedTuple):
 
 
 class Altered(NamedTuple):
-    """The options of one topic, broker, group or subscription, before and after."""
+    """The configs of one topic, broker, group or subscription, before and after."""
 
     before: Mapping[str, str]
     after: Mapping[str, str]
 
 
 def alter_topic(metadata: Metadata, name: str, changes: Iterable[OptionChange], *, replace: bool) -> Altered:
-    """With `replace`, here and below, options that are not mentioned go back to their defaults."""
+    """With `replace`, here and below, configs that are not mentioned are reset to their defaults."""
     before, config = metadata.image.topic(name).configs, metadata.config
     after = apply_changes({} if replace else before, changes, TOPIC_OPTIONS, topic_defaults(config))
     check_topic_configs(config, after)
@@ -64,7 +64,7 @@ def alter_group(metadata: Metadata, group: str, changes: Iterable[OptionChange],
 
 
 def alter_client_metrics(metadata: Metadata, name: str, changes: Iterable[OptionChange], *, replace: bool) -> Altered:
-    """There are no lists to append to, as in Kafka."""
+    """As in Kafka, append and subtract are not supported."""
     before = metadata.image.client_metrics.get(name, {})
     after = apply_changes({} if replace else before, changes, {}, {})
     check_client_metrics(after)
@@ -81,8 +81,8 @@ def check_topic_configs(config: BrokerConfig, pairs: Mapping[str, str]) -> None:
 def check_broker_configs(
     config: BrokerConfig, broker: str, before: Mapping[str, str], pairs: Mapping[str, str]
 ) -> None:
-    """Whether these options may be set while running, for one broker or (EVERY_BROKER) for all."""
-    from ottla.config.others import OTHERS  # a long table that a start can do without
+    """Raise unless these configs may be set dynamically, for one broker or (EVERY_BROKER) for all."""
+    from ottla.config.others import OTHERS  # a long table, imported late for a faster start
 
     changed = [name for name in pairs if before.get(name) != pairs[name]]
     for name in changed:
@@ -141,7 +141,7 @@ def apply_changes(
     rows: Mapping[str, Option],
     defaults: Mapping[str, str | None],
 ) -> dict[str, str]:
-    """The options after a list of changes; `defaults` is what a list appends to when it was not set."""
+    """The configs after a list of changes. APPEND and SUBTRACT start from `defaults` when a config is not set."""
     after = {**before}
     for name, operation, value in changes:
         if operation == DELETE:
@@ -162,7 +162,7 @@ def apply_changes(
 
 
 def change_user(before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
-    """What is kept of a user after some changes."""
+    """The values of a user after some changes."""
     return {name: value for name, value in {**before, **changes}.items() if value is not None}
 
 
@@ -177,7 +177,7 @@ def _splice(present: str, operation: int, value: str) -> str:
 
 
 def topic_defaults(config: BrokerConfig) -> dict[str, str | None]:
-    """The value of every topic option that a topic does not set."""
+    """The default of every topic config."""
     stock = topic_config(config, {})
     return {name: text_of(getattr(stock, row.attribute)) for name, row in TOPIC_OPTIONS.items()}
 

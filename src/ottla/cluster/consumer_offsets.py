@@ -1,4 +1,4 @@
-"""Offsets as consumers of the 0.8 era commit them: numbers in the metadata store, one node for each partition."""
+"""Committed offsets of Kafka 0.8 consumers: decimal numbers in the metadata store, one node per partition."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The nodes of users, client ids and addresses: the writes that change what is kept of one of them.
+"""The nodes of users, client ids and IP addresses (credentials and quotas): the writes that change them.
 
-Some are below others: /config/users/U/clients/C needs its parents, which may hold nothing themselves.
+Some are nested: /config/users/U/clients/C needs its parents, which may be empty.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def write(store: MetadataStore, node: str, pairs: Mapping[str, str]) -> list[Op]:
-    """The writes after which these pairs are kept. A node without any goes, and so do parents that are left empty."""
+    """The writes that store these pairs. A node without pairs is deleted, and so are parents that become empty."""
     if not pairs:
         return await remove(store, node)
     path, data = znodes.entity_path(node), znodes.encode_configs(pairs)
@@ -27,7 +27,7 @@ async def write(store: MetadataStore, node: str, pairs: Mapping[str, str]) -> li
 
 
 async def make_parents(store: MetadataStore, node: str) -> list[Op]:
-    """The writes that make the nodes above one, as far as they are missing."""
+    """The writes that create the missing parents of a node."""
     missing: list[Op] = []
     for parent in parents(node):
         if await read(store, parent) is not None:
@@ -57,7 +57,7 @@ async def read(store: MetadataStore, path: str) -> Znode | None:
 
 
 def parents(node: str) -> Iterator[str]:
-    """Paths above a node that are not in every tree, the nearest first."""
+    """The parents of a node that do not always exist, nearest first."""
     path = znodes.entity_path(node).rpartition("/")[0]
     while path not in znodes.PARENTS:
         yield path

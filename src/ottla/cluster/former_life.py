@@ -1,12 +1,12 @@
-"""A start after a stop that may have lost records: the broker registers only when no in-sync set counts on it.
+"""Start after an unclean stop: the broker registers only when it is no longer in any in-sync set with others.
 
-A power cut takes what was not forced to disk, and with it records that this broker has acknowledged as an in-sync
-replica. If it came back before its absence was noticed, it could lead with a shorter log, and what was committed would
-be gone. The controller takes a broker that is away out of every in-sync set in which somebody else is; the broker waits
-for that. It takes a moment, and no longer than the former session's time-out: the registration of the former life, and
-its office as controller, are removed if they can be told from those of others.
+A power cut loses records that were not forced to disk, among them records that this broker has acknowledged as an
+in-sync replica. If it came back before its absence was noticed, it could become leader with a shorter log, and
+committed records would be lost. The controller removes an absent broker from every in-sync set that has another member;
+the broker waits for that. This takes at most the timeout of the former session: the former registration, and the
+controller node if this broker held it, are removed at once if the former session id is known.
 
-A partition whose other in-sync replicas are away too is not waited for: there is nobody else to lead it.
+A partition whose other in-sync replicas are absent too is not waited for: nobody else could be its leader.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOOK_S, LOOK_S_MAX = 0.05, 1.0
 
 
 async def be_given_up(store: MetadataStore, node_id: int, session: int, clock: Clock, *, patience_s: float) -> None:
-    """Return when no in-sync set counts on this broker. `session` is that of its former life, 0 if unknown."""
+    """Return when no in-sync set relies on this broker. `session` is its former session id, 0 if unknown."""
     until, wait_s = clock.monotonic() + patience_s, LOOK_S
     said = False
     while True:
@@ -37,21 +37,21 @@ async def be_given_up(store: MetadataStore, node_id: int, session: int, clock: C
                 await _remove(store, path, session)
             count = await counting_on(store, node_id)
         except StoreError:
-            count = -1  # the store does not answer either
+            count = -1  # the store does not answer
         if count == 0:
             return
         if clock.monotonic() >= until:
-            logger.error("this broker comes back although %d in-sync sets still count on what it had", count)
+            logger.error("registering although this broker is still in %d in-sync sets", count)
             return
         if not said:
-            logger.info("waiting until nobody counts on what this broker had", extra={"partitions": count})
+            logger.info("waiting to be removed from in-sync sets", extra={"partitions": count})
             said = True
         await asyncio.sleep(wait_s)
         wait_s = min(LOOK_S_MAX, 2 * wait_s)
 
 
 async def counting_on(store: MetadataStore, node_id: int) -> int:
-    """How many partitions have this broker in sync, and another one that is there."""
+    """How many partitions have both this broker and a registered one in their in-sync set."""
     nodes = {**await store.tree(znodes.TOPICS), **await store.tree(znodes.BROKERS)}
     image = znodes.image_of(nodes, malformed=set())
     others = image.brokers.keys() - {node_id}

@@ -1,8 +1,8 @@
-"""The answers of another broker, cut out of what its connection brings. Each gets a buffer of its own, and no copy.
+"""Splits the bytes from another broker's connection into responses. Each gets a buffer of its own.
 
-Small answers are read many at a time into one buffer. The rest of an answer that does not fit there is received right
-into the buffer that the caller will get, which grows with what has arrived: a length that was only declared costs
-nothing. A length that no answer has ends the connection.
+Small responses are read many at a time into one buffer. The rest of a response that does not fit there is received
+directly into the buffer that the caller gets. That buffer grows with the received bytes, so a large declared length
+alone allocates nothing. An impossible length closes the connection.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 SIZE: Final = Struct(">i")
 AHEAD: Final = 1 << 16
-PIECE: Final = 1 << 20  # allocated before anything of it has come; then as much again as has come
-ANSWER_SIZE_MAX: Final = 512 << 20  # more than any answer to what brokers ask each other
+PIECE: Final = 1 << 20  # initial size of a frame's buffer; it is doubled when full
+ANSWER_SIZE_MAX: Final = 512 << 20  # more than any response between brokers
 
 
 class Frames(asyncio.BufferedProtocol):
-    """`took` is called with each frame, `ended` once, with the reason, when the connection is over."""
+    """`took` is called with each frame, `ended` once with the reason when the connection is closed."""
 
     def __init__(
         self, took: Callable[[bytearray], None], ended: Callable[[str], None], size_max: int = ANSWER_SIZE_MAX
@@ -30,12 +30,12 @@ class Frames(asyncio.BufferedProtocol):
         self._ended = ended
         self._size_max = size_max
         self._transport: asyncio.Transport | None = None
-        self.reason: str | None = None  # why it is over
+        self.reason: str | None = None  # why the connection was closed
         self._ahead = bytearray(AHEAD)
         self._view = memoryview(self._ahead)
-        self._held = 0  # bytes in front of `_ahead` that belong to no frame yet
-        self._frame: bytearray | None = None  # a frame that is longer than what has come
-        self._size = self._filled = 0  # its length, and how much of it is there
+        self._held = 0  # bytes at the start of `_ahead` that are not a complete frame yet
+        self._frame: bytearray | None = None  # an incomplete frame with its own buffer
+        self._size = self._filled = 0  # its length, and the bytes received of it
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -68,7 +68,7 @@ class Frames(asyncio.BufferedProtocol):
         self._frame = None
         self._ended(reason)
 
-    # What the transport calls: a buffer to read into, and how much came.
+    # Called by the transport: get a buffer to read into, and report how much was read.
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is None:
@@ -89,7 +89,7 @@ class Frames(asyncio.BufferedProtocol):
             self._took(frame)
 
     def _cut(self, end: int) -> None:
-        """Hand out the whole frames among the first bytes of `_ahead`, and keep the rest."""
+        """Deliver the complete frames in the first `end` bytes of `_ahead`, and keep the rest."""
         start = 0
         while self.reason is None and end - start >= SIZE.size:
             (size,) = SIZE.unpack_from(self._ahead, start)

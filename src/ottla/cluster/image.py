@@ -1,8 +1,8 @@
 """The cluster as a broker sees it: brokers, topics, partitions, configs. Immutable; a change makes a new image.
 
-A new image shares everything with the old one but what changed, so `old.topics[t] is new.topics[t]` means that nothing
-about t is different. Making it costs what has changed, however many topics there are, and so does asking for the
-difference (`Image.topics_changed_since`). The old image stays readable, but only the newest is meant to be kept.
+A new image shares all unchanged parts with the old one, so `old.topics[t] is new.topics[t]` means that nothing about t
+has changed. The cost of a new image, and of the difference between two (`Image.topics_changed_since`), depends on the
+size of the change, not on the number of topics. The old image stays readable, but keep only the newest.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     Entities: TypeAlias = Mapping[str, Mapping[str, str]]
 
 NO_LEADER = -1
-EVERY_BROKER = ""  # in broker_configs: what holds for all brokers that say nothing themselves
+EVERY_BROKER = ""  # in broker_configs: the cluster-wide defaults
 
 
 class Broker(NamedTuple):
     id: int
     endpoints: Mapping[str, tuple[str, int]]  # by listener name
     rack: str | None
-    epoch: int  # czxid of its registration: tells one life of a broker from the next
+    epoch: int  # czxid of its registration: a new one after each restart or lost session
     protocols: Mapping[str, str] = MappingProxyType({})  # security protocol by listener name, where not PLAINTEXT
 
 
 class Partition(NamedTuple):
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not needed here
     replicas: tuple[int, ...]  # the first is the preferred leader
     isr: tuple[int, ...]
     leader: int
     leader_epoch: int
     version: int = 0  # of the state node: the "partition epoch" of the protocol
-    adding: tuple[int, ...] = ()  # of `replicas`: those that a reassignment brings
-    removing: tuple[int, ...] = ()  # of `replicas`: those that it takes away when the others have caught up
+    adding: tuple[int, ...] = ()  # of `replicas`: added by a reassignment
+    removing: tuple[int, ...] = ()  # of `replicas`: removed by it when the others have caught up
 
 
 class Topic(NamedTuple):
@@ -57,11 +57,11 @@ class Image(NamedTuple):
     topics: Versioned[str, Topic]
     names_by_id: Versioned[bytes, str]
     broker_configs: Mapping[str, Mapping[str, str]]  # by broker id as text, or EVERY_BROKER
-    group_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # of those groups that have any
+    group_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # only groups that have any
     names_by_key: Versioned[str, tuple[str, ...]] = Versioned()  # of names with dots or underscores
     client_metrics: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # subscriptions to clients' metrics
-    users: Versioned[str, Mapping[str, str]] = Versioned()  # what is kept of users: SCRAM credentials, quotas
-    quotas: Versioned[str, Mapping[str, str]] = Versioned()  # of all others, by their paths below /config
+    users: Versioned[str, Mapping[str, str]] = Versioned()  # by user: SCRAM credentials and quotas
+    quotas: Versioned[str, Mapping[str, str]] = Versioned()  # of all other entities, by path below /config
 
     def topic(self, name: str) -> Topic:
         topic = self.topics.get(name)
@@ -76,11 +76,11 @@ class Image(NamedTuple):
         return partitions[index]
 
     def colliding(self, name: str) -> str | None:
-        """A topic whose metrics would be taken for those of a topic of this name."""
+        """An existing topic whose metrics names collide with those of a topic of this name."""
         return self.names_by_key.get(collision_key(name), (None,))[0] if collides(name) else None
 
     def topics_changed_since(self, old: Image | None) -> set[str]:
-        """The names of topics that have come, gone or changed."""
+        """The names of topics that were added, removed or changed."""
         return set(self.topics) if old is None else self.topics.keys_changed_since(old.topics)
 
     def with_topics(self, *topics: Topic) -> Image:
@@ -127,11 +127,11 @@ class Image(NamedTuple):
         return self.with_entities({name: pairs}, {})
 
     def with_quotas(self, node: str, pairs: Mapping[str, str]) -> Image:
-        """Of anybody but a user by name: those are in `users`."""
+        """Quotas of any entity but a named user: those are in `users`."""
         return self.with_entities({}, {node: pairs})
 
     def with_entities(self, users: Entities, quotas: Entities) -> Image:
-        """The image with these users, and others who may have quotas. Those of whom nothing is kept are gone."""
+        """The image with these users and other quota entities replaced. Entities with no values are removed."""
         users = {name: pairs for name, pairs in users.items() if self.users.get(name, {}) != pairs}
         quotas = {node: pairs for node, pairs in quotas.items() if self.quotas.get(node, {}) != pairs}
         return self._replace(
@@ -140,7 +140,7 @@ class Image(NamedTuple):
         )
 
     def entities_changed_since(self, old: Image | None) -> tuple[Entities, Entities]:
-        """What is kept now of users and of others who have come, gone or changed."""
+        """The current values of users and other quota entities that were added, removed or changed."""
         if old is None:
             return self.users, self.quotas
         users = self.users.keys_changed_since(old.users)
@@ -149,7 +149,7 @@ class Image(NamedTuple):
 
 
 def change_entities(kept: Versioned[str, Mapping[str, str]], changes: Entities) -> Versioned[str, Mapping[str, str]]:
-    """Each of `changes` is different from what is kept."""
+    """Each of `changes` must differ from the current value."""
     gone = [name for name, pairs in changes.items() if not pairs]
     return kept.change({name: pairs for name, pairs in changes.items() if pairs}, gone)
 

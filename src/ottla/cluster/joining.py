@@ -1,7 +1,7 @@
-"""A node that was alone becomes the first member of a cluster: its metadata are written into an empty ZooKeeper.
+"""Turns a single node into the first member of a cluster: copies its metadata into an empty ZooKeeper.
 
-Topics with their ids, leaders and epochs, options, producer ids, offsets of old consumers: everything that outlives a
-process. The cluster's id is written last and says that all is there. If it is interrupted before, it can begin again.
+Topics with their ids, leaders and epochs, configs, producer ids, offsets of old consumers: everything that outlives a
+process. The cluster id is written last and marks the copy as complete. An interrupted copy can be started again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SIZE_MAX = 500_000
 
 
 async def hand_over(source: MetadataStore, target: MetadataStore) -> Mapping[str, Znode]:
-    """Write the tree of one store into another that keeps no cluster yet; what was written, by path."""
+    """Copy the tree of one store into another that has no cluster yet. Returns what was written, by path."""
     nodes = await source.tree("/")
     if znodes.CLUSTER_ID not in nodes:
         raise BrokerError(ErrorCode.INVALID_CONFIG, "the folder has no metadata of a broker that ran alone")
@@ -45,12 +45,12 @@ async def hand_over(source: MetadataStore, target: MetadataStore) -> Mapping[str
 
 
 def is_kept(path: str, node: Znode) -> bool:
-    """Whether the node is for the cluster; its root is there, and the id comes last."""
+    """Whether to copy the node: not if ephemeral. The root exists already, and the id is written last."""
     return path not in ("/", znodes.CLUSTER_ID) and not node.stat.ephemeral
 
 
 def chunks(nodes: Mapping[str, Znode]) -> Iterator[list[Create]]:
-    """The writes in the order of paths, so that parents come first; as many at once as a transaction takes."""
+    """The writes in path order, so that parents come first, in chunks that fit into a transaction."""
     chunk: list[Create] = []
     size = 0
     for path, node in nodes.items():

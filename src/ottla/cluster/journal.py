@@ -1,12 +1,12 @@
-"""A second copy of the metadata, in plain lines: the database is rebuilt from it when it is lost or damaged.
+"""A second copy of the metadata, as lines of JSON: the database is rebuilt from it when it is lost or damaged.
 
     {"put":{"/config/topics/orders":"{...}"},"gone":["/config/topics/visits"],"zxid":17}
 
-Every transaction adds a line with what it changed, also when that is nothing. A line that cannot be written waits for
-the next. Lines are not forced to disk: the last number tells at the next start whether any is missing, and then the
-file is written anew from the database. So is one that has grown to a multiple of what it says.
+Every transaction adds a line with its changes, even if there are none. A line that cannot be written is written with
+the next one. Lines are not forced to disk: the last transaction number shows at the next start whether any is missing,
+and then the file is rewritten from the database. It is also rewritten when most of it is outdated.
 
-States of partitions are left out: they change with many starts, and the logs know their epochs.
+Partition states are left out: they change with many starts, and the logs hold the leader epochs.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ GROWTH_MIN = 1 << 20  # a smaller file is not worth rewriting
 _NUMBER = re.compile(rb'"zxid":(\d+)}\n$')
 
 PRIVATE_MODE = 0o600
-Changes = dict[str, bytes | None]  # None for a node that is gone
+Changes = dict[str, bytes | None]  # None for a deleted node
 
 
 class Journal:
     def __init__(self, path: str) -> None:
         self.path = path
-        self._waiting: Changes = {}  # what could not be written
+        self._waiting: Changes = {}  # changes that could not be written yet
         self._torn = False
         self._size = self._begun = 0
 
     def last(self) -> int:
-        """The number of the last transaction in it; -1 when the file is missing or does not end well."""
+        """The number of the last transaction in the file; -1 when it is missing or its end is damaged."""
         try:
             with open(self.path, "rb") as file:
                 self._size = self._begun = file.seek(0, os.SEEK_END)
@@ -51,7 +51,7 @@ class Journal:
         return int(found[1]) if found else -1
 
     def read(self) -> tuple[int, dict[str, bytes]]:
-        """The number of the last transaction and the nodes after it. Lines that are not whole are left out."""
+        """The number of the last transaction, and the nodes after it. Damaged lines are ignored."""
         nodes: dict[str, bytes] = {}
         last, bad = 0, 0
         try:
@@ -69,11 +69,11 @@ class Journal:
             except (ValueError, KeyError, TypeError, AttributeError):
                 bad += 1
         if bad:
-            logger.warning("lines that cannot be read are left out", extra={"journal": self.path, "lines": bad})
+            logger.warning("damaged journal lines ignored", extra={"journal": self.path, "lines": bad})
         return last, nodes
 
     def append(self, zxid: int, changes: Mapping[str, bytes | None]) -> None:
-        """Add a transaction. One that cannot be written now goes with the next."""
+        """Add a transaction. One that cannot be written now is written with the next."""
         changes = {**self._waiting, **{path: data for path, data in changes.items() if not znodes.is_derived(path)}}
         line = (b"\n" if self._torn else b"") + encode_line(zxid, changes)
         try:
@@ -92,12 +92,12 @@ class Journal:
 
     def _keep(self, changes: Changes, reason: str) -> None:
         if not self._waiting:
-            logger.warning("the copy of the metadata waits", extra={"journal": self.path, "reason": reason})
+            logger.warning("journal not written, will be tried again", extra={"journal": self.path, "reason": reason})
         self._waiting = changes
 
     @property
     def is_long(self) -> bool:
-        """Whether most of it is history."""
+        """Whether most of the file is outdated."""
         return self._size - self._begun > max(GROWTH_MIN, self._begun)
 
     def rewrite(self, zxid: int, nodes: Mapping[str, bytes]) -> None:
@@ -111,14 +111,14 @@ class Journal:
                 os.fsync(file.fileno())
             os.replace(new, self.path)
         except OSError as error:
-            logger.warning("the copy of the metadata is old", extra={"journal": self.path, "reason": str(error)})
+            logger.warning("journal not rewritten", extra={"journal": self.path, "reason": str(error)})
             return
         self._size = self._begun = len(data)
         self._waiting, self._torn = {}, False
 
 
 def open_private(path: str, flags: int) -> int:
-    """The file is its owner's alone: it holds the keys of users."""
+    """Open a file that only its owner may read: it holds credentials."""
     return os.open(path, flags | os.O_CLOEXEC, PRIVATE_MODE)
 
 

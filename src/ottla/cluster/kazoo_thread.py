@@ -1,7 +1,7 @@
-"""kazoo's thread and the event loop: answers and events pass from the thread to the loop through a mailbox, in order.
+"""Connects kazoo's thread to the event loop: results and events go from the thread to the loop in order.
 
-kazoo asks a handler for everything that depends on how a program runs: how to wait, how to wake its thread, how to hand
-over answers and events. This is the one for a program with an event loop. kazoo's own has two more threads, and blocks.
+kazoo uses a handler for everything that depends on the threading model: how to wait, how to wake its thread, how to
+deliver results and events. This is a handler for an event loop. kazoo's own uses two more threads, and blocks.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ logger = logging.getLogger("ottla.zookeeper")
 
 
 class Asker(Protocol):
-    """Who waits for an answer."""
+    """A call that waits for its result."""
 
     def end(self, value: object, error: Exception | None) -> None: ...
 
 
 class Mailbox:
-    """From kazoo's thread to the loop, in order; the loop is woken once for all that came since it looked."""
+    """A queue from kazoo's thread to the loop. The loop is woken once for all entries since it last read."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -59,7 +59,7 @@ class Mailbox:
 
 
 class Answer:
-    """What kazoo fills in, in its thread."""
+    """A result that kazoo sets in its thread."""
 
     def __init__(self, mailbox: Mailbox) -> None:
         self.call: Asker | None = None
@@ -77,7 +77,7 @@ class Answer:
 
 
 class Counter:
-    """A number that one thread raises and another takes down, and waits for; with what kazoo uses of a socket."""
+    """A semaphore that can be polled, with the socket methods that kazoo uses."""
 
     def __init__(self) -> None:
         self._number = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -99,10 +99,10 @@ class Counter:
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's way of running things, with a mailbox in place of its two worker threads.
+    """A kazoo handler with a mailbox in place of its two worker threads.
 
-    No wait is longer than `patience_s`. kazoo itself waits as long as the session lasts for a server that took the
-    connection and says nothing, as one does that is just starting: then the session is over when it asks again.
+    No wait is longer than `patience_s`. kazoo itself waits a full session timeout for a server that accepts the
+    connection but does not respond, for example while it is starting: then the session has expired before the next try.
     """
 
     def __init__(self, mailbox: Mailbox, patience_s: float) -> None:
@@ -111,7 +111,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         self._patience_s = patience_s
 
     def create_socket_pair(self) -> tuple[Any, Any]:
-        """What wakes kazoo's thread, once for each call. Its pair of sockets is full after some 270, and blocks."""
+        """Wakes kazoo's thread, once for each call. kazoo's own socket pair is full after some 270, and blocks."""
         if not hasattr(os, "eventfd"):
             return super().create_socket_pair()  # type: ignore[no-any-return]
         counter = Counter()
@@ -126,7 +126,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
     def select(
         self, readers: Sequence[Any], writers: Sequence[Any], errors: Sequence[Any], timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Wait for sockets. kazoo's own way makes and closes a selector each time: half the cost of a call."""
+        """Wait for sockets. kazoo's own version creates and closes a selector each time: half the cost of a call."""
         ready = poll()
         for sockets, mask in ((readers, POLLIN), (writers, POLLOUT)):
             for one in sockets:
@@ -139,7 +139,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         return super().create_connection(*args, timeout=min(timeout, self._patience_s), **kwargs)
 
     def spawn(self, func: Callable[[], object], *args: Any, **kwargs: Any) -> threading.Thread:
-        """kazoo runs its thread with this; the client is told when the thread has ended."""
+        """Start kazoo's thread. The client is notified when it ends."""
         thread = threading.Thread(target=call_guarded, args=(func, *args), kwargs=kwargs, name="kazoo", daemon=True)
         thread.start()
         return thread
@@ -154,8 +154,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
 async def stop_client(client: Any) -> None:
     """Close the session, which removes its ephemeral nodes at once.
 
-    That takes a moment, and with a silent server most of the session's time-out: then kazoo is left to itself. So it is
-    a thread of its own that nobody waits for, as the loop would at its end for one of the executor's.
+    That takes a moment, and with an unresponsive server most of the session timeout: then it is not waited for. So it
+    runs in a thread of its own: the event loop would wait for an executor thread when it closes.
     """
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
@@ -175,7 +175,7 @@ async def stop_client(client: Any) -> None:
         async with asyncio.timeout(FAREWELL_S):
             await done.wait()
     except TimeoutError:
-        logger.info("ZooKeeper does not answer: the session ends by its time-out")
+        logger.info("ZooKeeper does not answer: the session will expire")
 
 
 def call_guarded(call: Callable[..., object], *arguments: object) -> None:

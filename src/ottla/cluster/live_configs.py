@@ -1,12 +1,11 @@
-"""Options that are set while the cluster runs: every member reads them from the store and puts them into its image.
+"""Dynamic configs: every member of a cluster reads them from the store and puts them into its image.
 
-A change of a topic's or a broker's options comes with a numbered notice below /config/changes that says whose they are.
-Each member reads the notices that are new to it, then the options, and publishes an image with them. Groups and client
-metrics have no notices (`znodes.notify_of_config` says why): their parent node is written with each change, and all
-are read again.
+A change of a topic's or broker's configs comes with a numbered notice below /config/changes that names the entity. Each
+member reads the new notices, then the configs, and publishes an image with them. Groups and client metrics have no
+notices (`znodes.notify_of_config` explains why): their parent node is written with each change, and all are read again.
 
-A topic may be new: its options are read by whoever hears of it from the controller, with `read_topic_configs`. A notice
-that comes in between would be lost, so its name is kept, and the options are read again when the topic is in the image.
+The configs of a new topic are read with `read_topic_configs` when the controller announces it. A notice that arrives in
+between would be lost, so its topic is remembered, and the configs are read again when the topic is in the image.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.member")
 
-NOTICES_KEPT_S = 15 * 60.0  # as Kafka keeps them: a member that was away for longer reads everything again
-EARLY_MAX = 1000  # topics whose options were heard of before the topic
+NOTICES_KEPT_S = 15 * 60.0  # as in Kafka: a member that was disconnected for longer reads everything again
+EARLY_MAX = 1000  # topics remembered because of a notice before they were in the image
 RETRY_S = 1.0
 READS_AT_ONCE = 500
 
@@ -44,17 +43,17 @@ class LiveConfigs:
         self._store = store
         self._metadata = metadata
         self._clock = clock
-        self._seen: dict[str, float] = {}  # notices by name, and since when they are known
+        self._seen: dict[str, float] = {}  # notices by name, and when they were first seen
         self._early: dict[str, None] = {}  # topics in notices that are not in the image yet
         self._come: dict[str, None] = {}  # those that are now
         self._changed = asyncio.Event()
-        self._all = False  # whether notices may have gone unseen
+        self._all = False  # whether notices may have been missed
         self._groups_changed = False
         self._task: asyncio.Task[None] | None = None
         self._cancels: list[Callable[[], None]] = []
 
     async def start(self, image: Image) -> None:
-        """Publish an image with the options of brokers and groups, and then one for each change of them."""
+        """Publish an image with all dynamic configs, and then one for each change of them."""
         self._cancels = [
             self._store.watch(znodes.CONFIG_CHANGES, lambda event: self._changed.set()),
             *(self._store.watch(path, lambda event: self._look_at_groups()) for path in znodes.SILENT.values()),
@@ -74,7 +73,7 @@ class LiveConfigs:
         self._task = asyncio.get_running_loop().create_task(self._follow())
 
     async def read_topic_configs(self, names: Iterable[str]) -> dict[str, Configs]:
-        """The present options of these topics. Topics without options are included."""
+        """The current configs of these topics, including topics without any."""
         wanted = tuple(names)
         found: dict[str, Configs] = {}
         for first in range(0, len(wanted), READS_AT_ONCE):
@@ -97,15 +96,15 @@ class LiveConfigs:
             self._changed.clear()
             try:
                 await self._take()
-            except Unavailable:  # the watch tells when the connection is back; and if it was something else, soon
+            except Unavailable:  # the watch fires on reconnect; retry soon in case it was something else
                 await asyncio.sleep(RETRY_S)
                 self._changed.set()
             except Exception:
-                logger.exception("changed options could not be taken")
+                logger.exception("changed configs could not be applied")
                 await asyncio.sleep(RETRY_S)
 
     async def _take(self) -> None:
-        """Read what the notices name, and publish it."""
+        """Read the configs named in new notices, and publish them."""
         everything, self._all = self._all, False
         groups, self._groups_changed = self._groups_changed or everything, False
         come, self._come = self._come, {}
@@ -168,14 +167,14 @@ class LiveConfigs:
         self._early[name] = None
 
     def _catch_up(self, old: Image | None, new: Image) -> None:
-        """A topic has come whose options have changed before."""
+        """Read configs again for new topics that had an early notice."""
         if self._early and (come := [name for name in new.topics_changed_since(old) if name in self._early]):
             for name in sorted(come):
                 self._come[name] = self._early.pop(name)
             self._changed.set()
 
     async def _remove_old(self, now: float) -> None:
-        """Every member removes notices that it has known for long; whoever comes first."""
+        """Remove old notices. Every member does this; the first one wins."""
         for name in [name for name, since in self._seen.items() if now - since > NOTICES_KEPT_S]:
             try:
                 await self._store.delete(f"{znodes.CONFIG_CHANGES}/{name}")
@@ -202,7 +201,7 @@ class LiveConfigs:
         return dict(zip(kept, found, strict=True))
 
     async def _read_all_entities(self) -> tuple[Entities, Entities]:
-        """What is kept of users, and of others who have quotas; nothing of those who are gone."""
+        """The values of users and other quota entities; empty for deleted ones."""
         image = self._metadata.image
         found: dict[str, Configs] = {znodes.entity_path(node): {} for node in image.quotas}
         found.update((znodes.entity_path(znodes.user_node(name)), {}) for name in image.users)
@@ -212,7 +211,7 @@ class LiveConfigs:
         return znodes.split_entities(found)
 
     async def _read_entities(self, changes: Iterable[znodes.ConfigChange]) -> tuple[Entities, Entities]:
-        """The same of those of whom there were notices."""
+        """The same for the entities named in notices."""
         wanted = [f"{change.kind}/{change.name}" for change in changes if change.kind in ("users", "clients", "ips")]
         found: dict[str, Configs] = {}
         for first in range(0, len(wanted), READS_AT_ONCE):
@@ -222,7 +221,7 @@ class LiveConfigs:
         return znodes.split_entities(found)
 
     async def _read_below(self, parent: str) -> dict[str, Configs]:
-        """The options of groups, or of client metrics, by name."""
+        """The configs of groups, or of client metrics, by name."""
         names = await self._children(parent)
         found = await asyncio.gather(*(self._read(f"{parent}/{name}") for name in names))
         return {znodes.group_name(name): pairs for name, pairs in zip(names, found, strict=True) if pairs}
@@ -241,16 +240,16 @@ def decode(path: str, data: bytes) -> Configs:
     try:
         return znodes.decode_configs(data)
     except (ValueError, AttributeError):
-        logger.error("options that cannot be understood count as none", extra={"path": path})
+        logger.error("malformed configs ignored", extra={"path": path})
         return {}
 
 
 def decode_notice(node: Znode | None) -> list[znodes.ConfigChange]:
-    """What a notice says; nothing when it is deleted or malformed."""
+    """The change named in a notice; empty when it is deleted or malformed."""
     if node is None:
         return []
     try:
         return [znodes.decode_config_change(node.data)]
     except (ValueError, KeyError, TypeError):
-        logger.warning("a notice of changed options cannot be understood", extra={"data": repr(node.data[:80])})
+        logger.warning("malformed notice of changed configs ignored", extra={"data": repr(node.data[:80])})
         return []

@@ -1,14 +1,14 @@
-"""The metadata store of a cluster, as a port: a tree of small nodes, after ZooKeeper's.
+"""The metadata store of a cluster, as an interface: a tree of small nodes, modelled on ZooKeeper.
 
     path        /brokers/topics/orders, each with data, a version and perhaps children
-    version     0 at creation, one more with each set; a write may demand the version it has read
-    ephemeral   gone when the session that created it ends
-    sequential  the name gets a ten-digit number that only grows
-    multi       several writes that happen together or not at all
+    version     0 at creation, incremented by each set; a write may require the version it has read
+    ephemeral   deleted when the session that created it ends
+    sequential  the name gets a ten-digit increasing number
+    multi       several writes in one transaction
     session     of a client with the store: it survives a lost connection for a while, then it expires
 
-`znodes.py` says what lies at which path. `sqlite_store.py` keeps the tree in a local file, for one node. `zookeeper.py`
-is a client of a real ZooKeeper, shared by all brokers of a cluster.
+`znodes.py` defines the paths and their content. `sqlite_store.py` keeps the tree in a local file, for one node.
+`zookeeper.py` is a client of a real ZooKeeper, shared by all brokers of a cluster.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ottla.errors import OutsideError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-ANY = -1  # a write of any version
-FAREWELL_S = 2.0  # how long a stopping broker waits for the store: what it could not delete ends with the session
+ANY = -1  # do not check the version
+FAREWELL_S = 2.0  # how long a stopping broker waits for the store; ephemeral nodes end with the session anyway
 
 
 class StoreError(OutsideError):
-    """The store refused a call on the node at `path`."""
+    """A call on the node at `path` failed."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -55,11 +55,11 @@ class Unavailable(StoreError):
 
 
 class Unknown(Unavailable):
-    """The call was sent and no answer came: a write may have happened or not. Read again before going on."""
+    """The call was sent but not answered: a write may or may not have happened. Read again before continuing."""
 
 
 class SessionEvent(Enum):
-    """What became of the session.
+    """A change of the session.
 
     SUSPENDED: the connection is lost, but the session and its ephemeral nodes may still be alive. LOST: the session has
     expired, its ephemeral nodes are gone. CONNECTED: the store answers again; after LOST in a new session, otherwise in
@@ -110,9 +110,9 @@ Op = Create | Set | Delete | Check
 
 
 class Event(NamedTuple):
-    """What happened to a watched node: `created`, `changed`, `deleted`, or `children` came or went.
+    """What happened to a watched node: `created`, `changed`, `deleted`, or `children` were added or removed.
 
-    `missed`: the connection was away, so any of these may have happened.
+    `missed`: the connection was lost, so any of these may have happened.
     """
 
     kind: str
@@ -132,7 +132,7 @@ async def make_nodes(store: MetadataStore, paths: Sequence[str]) -> None:
 def add_subscriber(
     subscribers: list[Callable[[SessionEvent], None]], callback: Callable[[SessionEvent], None]
 ) -> Callable[[], None]:
-    """Returns what takes it back."""
+    """Returns a function that removes the subscriber again."""
     subscribers.append(callback)
 
     def cancel() -> None:
@@ -143,7 +143,7 @@ def add_subscriber(
 
 
 async def stop_watching(cancels: Iterable[Callable[[], None]], task: asyncio.Task[None] | None) -> None:
-    """Take back watches and subscriptions, and end the task that follows them."""
+    """Cancel watches and subscriptions, and the task that follows them."""
     for cancel in cancels:
         cancel()
     if task is not None:
@@ -167,18 +167,18 @@ class MetadataStore(Protocol):
         ...
 
     async def tree(self, path: str) -> Mapping[str, Znode]:
-        """Everything at and below a path; empty when there is nothing. For start-up, and no snapshot: others write."""
+        """Everything at and below a path; empty if it does not exist. Not a snapshot: others may write meanwhile."""
         ...
 
     async def multi(self, ops: Sequence[Op]) -> list[str]:
-        """All or nothing. Returns the path of each op. The error is that of the first op that fails."""
+        """All or nothing. Returns the path of each op. Raises the error of the first op that fails."""
         ...
 
     def watch(self, path: str, callback: Callable[[Event], None]) -> Callable[[], None]:
         """Call back on the event loop after each change of the node or its children, until the result is called.
 
-        Changes in quick succession may give one event, but whoever reads after an event has missed none. After the
-        connection was lost, each watch gets one event `missed` when it is back.
+        Changes in quick succession may give one event, but a read after an event sees all of them. After a lost
+        connection, each watch gets one event `missed` on reconnect.
         """
         ...
 
@@ -188,7 +188,7 @@ class MetadataStore(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether the session lives and the store answers; without it nothing may be acknowledged in its name."""
+        """Whether the session is alive and the store answers. If not, nothing may be acknowledged in its name."""
         ...
 
     @property

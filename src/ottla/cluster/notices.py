@@ -1,8 +1,8 @@
-"""Follows the numbered notices by which brokers tell each other what they have changed in the metadata store.
+"""Follows the numbered change notices by which brokers announce what they have changed in the metadata store.
 
-A broker writes a change and its notice together. The others read the notices that are new to them, and then what these
-name. After a lost session, after a notice that makes no sense and after a failure they read everything: a notice may
-have gone unseen. Every broker removes notices that it has known for long; whoever comes first.
+A broker writes a change and its notice in one transaction. The others read the new notices, and then the nodes that
+these name. After a lost session, a malformed notice or a failure they read everything, because they may have missed a
+notice. Every broker removes old notices; the first to do so wins.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.member")
 
-KEPT_S = 15 * 60.0  # as Kafka keeps them: a broker that was away for longer has lost its session
+KEPT_S = 15 * 60.0  # as in Kafka: a broker that was disconnected for longer has lost its session
 RETRY_S = 1.0
 MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
 
@@ -42,7 +42,7 @@ class Notices(Generic[Name]):
         read: Callable[[Iterable[Name]], Awaitable[None]],
         read_all: Callable[[], Awaitable[None]],
     ) -> None:
-        """`decode` says what a notice names, `read` reads what was named, `read_all` everything there is."""
+        """`decode` returns the name in a notice, `read` reads the named nodes, `read_all` reads everything."""
         self._store = store
         self._clock = clock
         self._steps = steps
@@ -51,14 +51,14 @@ class Notices(Generic[Name]):
         self._decode = decode
         self._read = read
         self._read_all = read_all
-        self._seen: dict[str, float] = {}  # paths of notices, and since when they are known
+        self._seen: dict[str, float] = {}  # paths of notices, and when they were first seen
         self._changed = asyncio.Event()
-        self._all = False  # whether notices may have gone unseen
+        self._all = False  # whether notices may have been missed
         self._task: asyncio.Task[None] | None = None
         self._cancels: list[Callable[[], None]] = []
 
     async def start(self) -> None:
-        """Read everything, and follow what changes."""
+        """Read everything, and follow changes."""
         self._cancels = [
             *(self._store.watch(path, lambda event: self._changed.set()) for path in self._parents),
             self._store.subscribe(self._listen),
@@ -76,7 +76,7 @@ class Notices(Generic[Name]):
         return [f"{parent}/{name}" for parent in self._parents for name in await self._store.children(parent)]
 
     async def _follow(self) -> None:
-        """A look for each change, and again until one has succeeded."""
+        """Read after each change, retrying until it succeeds."""
         current = True
         while True:
             await (self._changed.wait() if current else asyncio.sleep(RETRY_S))
@@ -104,7 +104,7 @@ class Notices(Generic[Name]):
                 continue
 
     async def _read_new(self, paths: Iterable[str]) -> dict[Name, None] | None:
-        """What the new ones among these notices name, once each; None if one of them makes no sense."""
+        """The names in the new ones of these notices, once each; None if one of them is malformed."""
         named: dict[Name, None] = {}
         for path in paths:
             if path in self._seen:
@@ -114,7 +114,7 @@ class Notices(Generic[Name]):
             except NoNode:
                 continue
             except MALFORMED:
-                logger.warning("a notice cannot be understood: all is read again", extra={"path": path})
+                logger.warning("a notice cannot be understood: reading everything again", extra={"path": path})
                 return None
         return named
 

@@ -1,17 +1,17 @@
-"""Requests to other brokers, on the loop: the port `Peers`, and `Connections`, which carries it over TCP.
+"""Requests to other brokers, on the event loop: the interface `Peers`, and `Connections`, its implementation over TCP.
 
-There is one connection for each broker and channel, made when it is first needed. A channel is one stream of requests:
-they are sent in the order in which they were asked, without waiting for answers, and answered in that order. Who must
-not wait behind others uses a channel of its own.
+There is one connection per broker and channel, opened when first needed. A channel is one stream of requests: they are
+pipelined, and answered in the order in which they were sent. Requests that must not wait behind others use a channel of
+their own.
 
-Any failure ends the connection, and every request on it fails with `PeerError`: the other broker may have carried it
-out or not. So does a request that is not answered in time, because a late answer would be taken for the next one. The
-next request dials again, after a backoff that grows with each failure.
+Any failure closes the connection, and every request on it fails with `PeerError`: the other broker may or may not have
+carried it out. A timeout also closes the connection, because a late response would be mistaken for the next one. The
+next request connects again, after a backoff that grows with each failure.
 
-Answers are decoded from the buffer they were received into: records are views of it.
+Responses are decoded from the buffer they were received into: records are views of it.
 
-Where the listener of the other brokers asks for TLS or a login, both are part of dialling. A login that holds for a
-limited time is renewed on the same connection, while what is asked meanwhile waits.
+TLS and SASL login, if the listener requires them, are part of connecting. A login with a limited lifetime is renewed on
+the same connection; requests wait meanwhile.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ __all__ = ["Connections", "PeerError", "Peers", "UnsupportedError"]
 
 logger = logging.getLogger("ottla.peers")
 
-# What encoding raises for a message that has something else in a field than the wire has a place for.
+# What encoding raises for a message with an invalid value in a field.
 UNENCODABLE = (AttributeError, TypeError, ValueError, OverflowError, struct.error)
 TIMEOUT_S: Final = 30.0
 DIAL_TIMEOUT_S: Final = 10.0  # Kafka's socket.connection.setup.timeout.ms
 LOGIN_TIMEOUT_S: Final = 10.0
-RENEWAL_SHARE: Final = 0.85  # of the time that a login holds
+RENEWAL_SHARE: Final = 0.85  # of the lifetime of a login
 BACKOFF_S: Final = 0.05  # Kafka's reconnect.backoff.ms, doubled with each failure
 BACKOFF_S_MAX: Final = 1.0  # Kafka's reconnect.backoff.max.ms
-UNSENT_SIZE_MAX: Final = 64 << 20  # of one connection: the other side has stopped reading
-SMALL_SIZE: Final = 16 << 10  # answers up to this size are decoded in one go
-TURN_S: Final = 0.01  # how long a larger one is decoded before others get the loop
+UNSENT_SIZE_MAX: Final = 64 << 20  # per connection; beyond it the other side has stopped reading
+SMALL_SIZE: Final = 16 << 10  # responses up to this size are decoded in one step
+TURN_S: Final = 0.01  # time slice for decoding a larger one
 
 
 class PeerError(OutsideError):
-    """There was no answer: no connection, or it was lost, or time ran out. What became of the request is unknown."""
+    """No response: no connection, connection lost, or timeout. The request may or may not have been carried out."""
 
 
 class UnsupportedError(PeerError):
@@ -69,7 +69,7 @@ class Proof(Protocol):
     def begin(self) -> bytes: ...
 
     def respond(self, token: bytes) -> bytes | None:
-        """What to say next; None when all is said. It may take long."""
+        """The next token to send; None when the exchange is complete. May be slow."""
 
 
 class Credentials(Protocol):
@@ -78,7 +78,7 @@ class Credentials(Protocol):
     mechanism: str  # of SASL; empty: there is no login
 
     def context(self) -> ssl.SSLContext | None:
-        """For TLS; None: there is none. It may read files."""
+        """The TLS context; None: no TLS. May read files."""
 
     def proof(self) -> Proof: ...
 
@@ -95,17 +95,17 @@ class Peers(Protocol):
         client_id: str = "",
         channel: str = "",
     ) -> Any:
-        """The answer to a request. Without a version it is sent in the newest that both know, if that is `least`."""
+        """The response. Without `version`, uses the newest that both sides support, which must be at least `least`."""
 
     def close_channel(self, broker_id: int, channel: str) -> None:
-        """Close the connection of a channel. Requests that wait for an answer there fail with PeerError."""
+        """Close the connection of a channel. Pending requests on it fail with PeerError."""
 
 
 class Connections:
     def __init__(
         self, listener: str, credentials: Credentials | None = None, *, answer_size_max: int = ANSWER_SIZE_MAX
     ) -> None:
-        self._listener = listener  # of the other brokers: the one that brokers talk through
+        self._listener = listener  # the inter-broker listener of the other brokers
         self._credentials = credentials
         self._answer_size_max = answer_size_max
         self._lines: dict[tuple[int, str], Line] = {}
@@ -156,12 +156,12 @@ class Connections:
 
 
 def same_life(one: int, other: int) -> bool:
-    """Whether two epochs can be of the same life of a broker; a negative one is not known."""
+    """Whether two broker epochs may belong to the same registration; a negative one is unknown."""
     return one == other or one < 0 or other < 0
 
 
 class Asked:
-    """One request on its way. Its future is the answer's bytes and the version they are in."""
+    """One pending request. Its future gets the response bytes and their version."""
 
     __slots__ = ("api", "client_id", "correlation", "future", "least", "request", "timer", "version")
 
@@ -179,7 +179,7 @@ class Asked:
 
 
 class Line:
-    """The connection of one channel, and what was asked on it."""
+    """The connection of one channel, and its pending requests."""
 
     def __init__(
         self,
@@ -195,16 +195,16 @@ class Line:
         self.dial: asyncio.Task[None] | None = None
         self._answer_size_max = answer_size_max
         self._credentials = credentials
-        self._logging_in = False  # what is asked meanwhile waits
+        self._logging_in = False  # requests wait meanwhile
         self._renewal: asyncio.TimerHandle | None = None
         self._frames: Frames | None = None
-        self._versions: Mapping[int, tuple[int, int]] | None = None  # what the other side speaks, once it was asked
+        self._versions: Mapping[int, tuple[int, int]] | None = None  # supported by the other side, once known
         self._asking_versions = False
         self._unsent: deque[Asked] = deque()
         self._sent: deque[Asked] = deque()
         self._count = 0
-        self._failures = 0  # since the last answer
-        self._dial_at = 0.0  # not before this moment of the loop's time
+        self._failures = 0  # since the last response
+        self._dial_at = 0.0  # loop time before which not to connect again
         self._ended = False
 
     def __str__(self) -> str:
@@ -233,7 +233,7 @@ class Line:
         self._fail(reason)
 
     def _late(self, asked: Asked, timeout_s: float) -> None:
-        """No answer in time. One that waits for a connection takes only itself away; otherwise the order is lost."""
+        """A request timed out. If it was not sent, only it fails. Otherwise the response order is lost and all fail."""
         reason = f"no answer to {asked.api.name} within {timeout_s:g} s"
         if (self._frames is None or self._logging_in) and asked in self._unsent:
             self._unsent.remove(asked)
@@ -244,9 +244,9 @@ class Line:
     # Sending.
 
     def _flush(self) -> None:
-        """Send what can be sent now, in order; dial if there is no connection."""
+        """Send what can be sent now, in order; connect if there is no connection."""
         while self._unsent:
-            if self._unsent[0].future.done():  # given up by who asked
+            if self._unsent[0].future.done():  # cancelled by the caller
                 settle(self._unsent.popleft())
                 continue
             if self._frames is None:
@@ -301,7 +301,7 @@ class Line:
         head = frame.request_header(asked.api.key, version, asked.correlation, asked.client_id)
         try:
             body: list[Any] = codec.encoder(asked.api.request, version)(asked.request)
-        except UNENCODABLE as error:  # a fault of ours: it is that of who asked, not of those behind it
+        except UNENCODABLE as error:  # our bug: only this request fails, not those behind it
             refuse(asked, error)
             return
         asked.request = None
@@ -315,7 +315,7 @@ class Line:
         low, high = self._versions.get(asked.api.key, (0, -1))
         chosen = min(high, asked.api.versions[1])
         if chosen < max(low, asked.least):
-            raise UnsupportedError(f"{self} does not take {asked.api.name} as we send it")
+            raise UnsupportedError(f"{self} supports no usable version of {asked.api.name}")
         return chosen
 
     async def _connect(self) -> None:
@@ -336,7 +336,7 @@ class Line:
         self._logging_in = self._credentials is not None and bool(self._credentials.mechanism)
         if not self._logging_in:
             self.dial = None
-        if frames.reason is not None:  # it was closed before we came to use it
+        if frames.reason is not None:  # already closed
             self._fail(frames.reason)
             return
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -347,7 +347,7 @@ class Line:
         self._flush()
 
     async def _log_in(self) -> None:
-        """Prove who we are, on a connection that is new, or whose login is about to end."""
+        """Log in on a new connection, or on one whose login is about to expire."""
         self._logging_in = True
         try:
             async with asyncio.timeout(LOGIN_TIMEOUT_S):
@@ -362,7 +362,7 @@ class Line:
             self._logging_in = False
 
     async def _prove(self) -> int:
-        """For how many milliseconds the login holds; 0: until the connection ends."""
+        """Run the SASL exchange. Returns the lifetime of the login in milliseconds; 0: unlimited."""
         assert self._credentials is not None
         shaken = await self._say(SaslHandshakeRequest(mechanism=self._credentials.mechanism), 1)
         if shaken.error_code:
@@ -378,7 +378,7 @@ class Line:
         return lifetime_ms
 
     async def _say(self, request: Any, version: int) -> Any:
-        """Ask before what waits."""
+        """Send a request ahead of the waiting ones."""
         if self._frames is None:
             raise PeerError("connection lost")
         asked = Asked(request, version, version, "")
@@ -387,7 +387,7 @@ class Line:
         return await decode_answer(asked, version, data)
 
     def _renew(self, frames: Frames | None) -> None:
-        """The login is about to end."""
+        """The login is about to expire."""
         if frames is self._frames and self.dial is None and not self._ended:
             self._logging_in = True
             self.dial = asyncio.get_running_loop().create_task(self._log_in_again())
@@ -418,14 +418,14 @@ class Line:
             self._fail(f"it answered request {correlation} instead of {asked.correlation}")
             return
         self._sent.popleft()
-        if not self._logging_in:  # a login that is refused again and again is tried ever more slowly
+        if not self._logging_in:  # so that repeatedly rejected logins back off
             self._failures = 0
         settle(asked)
         if not asked.future.done():
             asked.future.set_result((data, asked.version))
 
     def _on_loss(self, frames: Frames, reason: str) -> None:
-        if self._logging_in:  # a refusal that came before the end says more: let it be read first
+        if self._logging_in:  # a rejection received just before the close is more informative: process it first
             asyncio.get_running_loop().call_soon(self._finish, frames, reason)
         else:
             self._finish(frames, reason)
@@ -435,7 +435,7 @@ class Line:
             self._fail(reason)
 
     def _fail(self, reason: str) -> None:
-        """End the connection, and with it everything that was asked and not answered."""
+        """Close the connection and fail all pending requests."""
         frames, self._frames = self._frames, None
         self._versions = None
         outstanding = [*self._sent, *self._unsent]
@@ -464,7 +464,7 @@ def refuse(asked: Asked, error: Exception) -> None:
 
 
 async def decode_answer(asked: Asked, version: int, data: bytearray) -> Any:
-    """The message in an answer. A large one is decoded in several turns of the loop."""
+    """Decode a response. A large one is decoded in several time slices."""
     _, position = frame.parse_response_header(asked.api.key, version, data)
     if len(data) <= SMALL_SIZE:
         message, end = codec.decoder(asked.api.response, version)(data, position)

@@ -1,12 +1,12 @@
-"""Which brokers hold which partition. Pure.
+"""Assigns replicas of partitions to brokers. Pure.
 
-Without racks the first replica of partition i goes to broker (i + shift) mod n and the next ones to the brokers that
-follow, with a gap that grows each time the partitions have gone once around: so when a broker dies, the other replicas
-of its partitions are spread over all the rest.
+Without racks the first replica of partition i goes to broker (i + shift) mod n and the others to the brokers after it,
+with a gap that grows after each round over all brokers. So when a broker fails, the other replicas of its partitions
+are spread over all remaining brokers.
 
-With racks the brokers are first put in an order that alternates racks (a1 b1 c1 a2 b2 ...), and a broker is passed over
-while it or its rack holds a replica and others hold none yet. Kafka's rule: with the same `shift` and `gap` both arrive
-at the same answer.
+With racks the brokers are first put in an order that alternates racks (a1 b1 c1 a2 b2 ...), and a broker is skipped
+while it or its rack holds a replica and others hold none yet. This is Kafka's algorithm: with the same `shift` and
+`gap` both give the same result.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Assignment = list[tuple[int, ...]]
 def assign(
     brokers: Mapping[int, str | None], partitions: int, replicas: int, *, shift: int = 0, gap: int = 0, first: int = 0
 ) -> Assignment:
-    """Replicas for partitions first, first + 1 ...; brokers maps ids to racks. Racks count when every broker has one.
+    """Replicas for partitions first, first + 1 ...; `brokers` maps ids to racks. Racks count if every broker has one.
 
-    `shift` and `gap` are the random starts of the first replica and of the others; any number will do.
+    `shift` and `gap` are random starting points of the first replica and of the others; any number is valid.
     """
     if partitions <= 0:
         raise BrokerError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
@@ -68,7 +68,7 @@ def _aware(racks: Mapping[int, str], partitions: int, replicas: int, shift: int,
         used = {racks[brokers[start]]}
         step = 0
         while len(chosen) < replicas:
-            # Beyond the first, steps of one rack's width keep to other racks.
+            # A gap in multiples of the rack count keeps the alternation of racks.
             broker = brokers[_position(start, gap * rack_count, step, count)]
             step += 1
             fresh_rack = racks[broker] not in used or len(used) == rack_count

@@ -1,7 +1,7 @@
-"""What a controller decides, as pure functions: an image and a wish in, the new state of one thing out, or BrokerError.
+"""Decisions of a controller, as pure functions: from an image and a request to the new state, or BrokerError.
 
-Nothing here waits, writes or reads a clock; `standalone.py` and `control/` carry the decisions out. Codes and messages
-are Kafka's.
+Nothing here waits, writes or reads a clock; `standalone.py` and `control/` carry the decisions out. Error codes and
+messages are Kafka's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PARTITIONS_MAX = 10_000  # in one request, as in Kafka: a typo must not fill the
 
 
 class NewTopic(NamedTuple):
-    """A wish for a topic; -1 takes the broker's default. `assignments` maps partitions to brokers, in place of both."""
+    """A topic to create; -1 means the broker's default. `assignments` maps partitions to brokers, instead of both."""
 
     name: str
     partitions: int = UNSET
@@ -38,14 +38,14 @@ class FoundLog(NamedTuple):
     """A partition's folder, found on disk without metadata."""
 
     topic: str
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not needed here
     topic_id: bytes | None
     epoch: int  # the last leader epoch in it, -1 for none
-    producer_id: int = -1  # the highest that it remembers
+    producer_id: int = -1  # the highest in its producer state
 
 
 def new_topic(image: Image, config: BrokerConfig, wish: NewTopic, topic_id: bytes, shift: int) -> Topic:
-    """The new topic that a client asks for."""
+    """The new topic for a request."""
     check_new_name(image, wish.name)
     if wish.assignments:
         replicas = check_assignment(image, wish)
@@ -77,7 +77,7 @@ def check_new_name(image: Image, name: str) -> None:
 
 
 def check_against(others: Mapping[str, str], name: str) -> None:
-    """Refuse a name that collides with another one of the same request."""
+    """Reject a name that collides with another one of the same request."""
     other = others.get(collision_key(name))
     if other == name:
         raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
@@ -129,7 +129,7 @@ def check_count(count: int) -> None:
 
 
 def check_total(config: BrokerConfig, wishes: Iterable[NewTopic]) -> None:
-    """Refuse a request for too many partitions as a whole, as Kafka does."""
+    """Reject a request with too many partitions in total, as Kafka does."""
     total = 0
     for wish in wishes:
         wanted = config.num_partitions if wish.partitions == UNSET else max(0, wish.partitions)
@@ -138,7 +138,7 @@ def check_total(config: BrokerConfig, wishes: Iterable[NewTopic]) -> None:
 
 
 def more_partitions(image: Image, name: str, count: int, assignments: Sequence[Sequence[int]] | None) -> Topic:
-    """The topic with `count` partitions in all."""
+    """The topic with `count` partitions in total."""
     topic = image.topics.get(name)
     if topic is None:
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -151,7 +151,7 @@ def more_partitions(image: Image, name: str, count: int, assignments: Sequence[S
     check_count(count - present)
     factor = len(topic.partitions[0].replicas)
     if assignments is None:
-        # From the first broker on that is not before the first replica, which may be gone.
+        # Start at the first replica's broker, or the next one if that is gone.
         first = topic.partitions[0].replicas[0]
         shift = next((at for at, broker in enumerate(sorted(image.brokers)) if broker >= first), 0)
         replicas = assign(racks(image), count - present, factor, shift=shift, gap=shift, first=present)
@@ -170,12 +170,12 @@ def more_partitions(image: Image, name: str, count: int, assignments: Sequence[S
 
 
 class Legacy(NamedTuple):
-    """What the folders of another Kafka hold when Ottla takes them over."""
+    """What the folders of an Apache Kafka broker hold when Ottla takes them over."""
 
     logs: Sequence[FoundLog] = ()
-    topics: Mapping[str, Mapping[str, str]] = {}  # their options
-    brokers: Mapping[str, Mapping[str, str]] = {}  # options set while running, as in the image
-    producer_id: int = -1  # the first that was never given out
+    topics: Mapping[str, Mapping[str, str]] = {}  # topic configs
+    brokers: Mapping[str, Mapping[str, str]] = {}  # dynamic broker configs, as in the image
+    producer_id: int = -1  # the first that was never allocated
 
     def by_topic(self) -> dict[str, dict[int, FoundLog]]:
         found: dict[str, dict[int, FoundLog]] = {}
@@ -187,9 +187,9 @@ class Legacy(NamedTuple):
 def adopt_topics(
     config: BrokerConfig, legacy: Legacy, broker: int, new_ids: Iterable[bytes]
 ) -> tuple[list[Topic], list[str]]:
-    """Topics for logs that came without metadata: every partition up to the highest found, led by this broker.
+    """Topics for logs found without metadata: all partitions up to the highest found, with this broker as leader.
 
-    Also the options that have no meaning here, to be logged.
+    Also the configs that are not supported here, to be logged.
     """
     found = legacy.by_topic()
     topics, dropped = [], []
@@ -198,7 +198,7 @@ def adopt_topics(
         known = next((log.topic_id for log in partitions.values() if log.topic_id is not None), None)
         states = []
         for index in range(max(partitions) + 1):
-            # One epoch above what the log has seen, as an election would have it.
+            # One above the last epoch in the log, as after an election.
             epoch = partitions[index].epoch + 1 if index in partitions else 0
             states.append(Partition(index, (broker,), (broker,), broker, epoch))
         configs = {**legacy.topics.get(name, INTERNAL_CONFIGS.get(name, {}))}
@@ -213,7 +213,7 @@ def adopt_topics(
 
 
 def adopt_broker_configs(config: BrokerConfig, legacy: Legacy) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """The options set while running that can be kept, and why others cannot."""
+    """The dynamic broker configs that can be kept, and why others cannot."""
     kept: dict[str, dict[str, str]] = {}
     dropped = []
     for broker, pairs in legacy.brokers.items():
@@ -226,15 +226,15 @@ def adopt_broker_configs(config: BrokerConfig, legacy: Legacy) -> tuple[dict[str
     return kept, dropped
 
 
-PRODUCER_IDS_JUMP = 1_000_000  # left out when the journal, which may lack its last lines, has to be believed
+PRODUCER_IDS_JUMP = 1_000_000  # ids skipped after a rebuild from the journal, which may lack its last lines
 
 
 def next_producer_id(legacy: Legacy) -> int:
-    """The first producer id that nobody in these logs has, so that a new producer is not taken for an old one."""
+    """The first producer id that is not in these logs, so that a new producer is not mistaken for an old one."""
     return max(legacy.producer_id, *(log.producer_id + 1 for log in legacy.logs), 0)
 
 
-# What Kafka gives its own topics; without it an adopted offsets topic would be deleted by age instead of compacted.
+# Kafka's configs of its internal topics. Without them an adopted offsets topic would be deleted by age, not compacted.
 INTERNAL_CONFIGS: Mapping[str, Mapping[str, str]] = {
     "__consumer_offsets": {
         "cleanup.policy": "compact",
@@ -252,10 +252,10 @@ INTERNAL_CONFIGS: Mapping[str, Mapping[str, str]] = {
 
 
 def elect(topic: Topic, broker: int, *, anew: bool = True, above: Mapping[int, int] = {}) -> Topic:
-    """The topic after this broker, the only one, has come back: it leads what it holds, in a new epoch.
+    """The topic after a restart of this broker, the only one: it becomes leader of its partitions, in a new epoch.
 
-    Unless `anew`, a partition that it led to the end and lost nothing of keeps its epoch. `above` has the epochs that
-    the logs have seen: a log that another Kafka wrote to may be ahead of its state.
+    Unless `anew`, a partition that it was leading until a clean stop keeps its epoch. `above` has the last epochs in
+    the logs: a log that Apache Kafka wrote to may be ahead of its state.
     """
     partitions = []
     for state in topic.partitions:
@@ -272,7 +272,7 @@ def elect(topic: Topic, broker: int, *, anew: bool = True, above: Mapping[int, i
 
 
 def reconcile(topic: Topic, logs: Mapping[int, FoundLog], broker: int) -> Topic:
-    """A topic of the journal, corrected by the logs in the folders: where they differ, the journal is older."""
+    """A topic from the journal, corrected by the logs on disk: where they differ, the journal is outdated."""
     ids = {log.topic_id for log in logs.values() if log.topic_id is not None}
     if ids and topic.id not in ids:
         topic = topic._replace(id=min(ids), configs=INTERNAL_CONFIGS.get(topic.name, {}))
@@ -290,7 +290,7 @@ def racks(image: Image) -> dict[int, str | None]:
 
 
 def check_new_configs(config: BrokerConfig, pairs: Mapping[str, str | None]) -> dict[str, str]:
-    """The overrides of a new topic, or INVALID_CONFIG."""
+    """The configs of a new topic, or INVALID_CONFIG."""
     empty = [name for name, value in pairs.items() if value is None]
     if empty:
         reason = f"Null value not supported for topic configs: {','.join(empty)}"
@@ -301,7 +301,7 @@ def check_new_configs(config: BrokerConfig, pairs: Mapping[str, str | None]) -> 
 
 
 def creation(topic: Topic, controller_epoch: int) -> list[Op]:
-    """The writes that make a topic."""
+    """The writes that create a topic."""
     ops: list[Op] = [Create(znodes.topic_path(topic.name), znodes.encode_topic(topic))]
     ops.append(Create(znodes.partitions_path(topic.name)))
     ops.extend(_partition_creations(topic, topic.partitions, controller_epoch))
@@ -328,7 +328,7 @@ def deletion(topic: Topic) -> list[Op]:
 
 
 def election(before: Topic, topic: Topic, controller_epoch: int) -> list[Op]:
-    """The writes of an election. Old tools make topics without states, which are created here."""
+    """The writes of an election. Old tools create topics without state nodes, which are created here."""
     ops: list[Op] = []
     if topic.id != before.id or len(topic.partitions) != len(before.partitions):
         ops.append(Set(znodes.topic_path(topic.name), znodes.encode_topic(topic)))
@@ -348,7 +348,7 @@ def election(before: Topic, topic: Topic, controller_epoch: int) -> list[Op]:
 
 
 def raise_versions(before: Topic, topic: Topic) -> Topic:
-    """The topic with the versions that its states have after these writes."""
+    """The topic with the versions of its state nodes after these writes."""
     known = before.partitions
     return topic._replace(
         partitions=tuple(

@@ -1,10 +1,10 @@
-"""Producer ids, unique in the cluster for ever: brokers take blocks of a thousand from the store.
+"""Producer ids, unique in the cluster forever: brokers allocate blocks of a thousand from the store.
 
-In a cluster the controller takes them for the others (AllocateProducerIds). When it does not answer, or is too old for
-the request, the broker takes a block itself: every block is taken by a conditional write of the same node, so no block
-is taken twice.
+In a cluster the controller allocates them for the others (AllocateProducerIds). When it does not answer, or is too old
+for the request, the broker allocates a block itself: every allocation is a conditional write of the same node, so no
+block is allocated twice.
 
-A block that was taken is never given back: a restart leaves a gap, never a duplicate.
+A block is never returned: a restart leaves a gap, never a duplicate.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger("ottla.producer_ids")
 
 BLOCK_SIZE = 1000
 CHANNEL = "producer ids"
-TIMEOUT_S = 5.0  # then the store is asked
+TIMEOUT_S = 5.0  # after that the store is used
 
 
 class ProducerIds:
@@ -39,10 +39,10 @@ class ProducerIds:
         self._node_id = node_id
         self._controller = controller  # of a cluster
         self._next = self._end = 0
-        self._taking = asyncio.Lock()  # one block at a time, however many producers wait for it
+        self._taking = asyncio.Lock()  # one allocation at a time, however many producers wait
 
     async def take(self) -> int:
-        """The next id. BrokerError, with the code after which Kafka has clients try again, when there is none now."""
+        """The next id. BrokerError, with the retriable code that Kafka uses, when none is available now."""
         if self._next == self._end:
             async with self._taking:
                 if self._next == self._end:
@@ -60,7 +60,7 @@ class ProducerIds:
 
 
 class ControllerBlocks:
-    """Blocks of ids that the controller of a cluster takes for this broker."""
+    """Requests blocks of ids from the controller of a cluster."""
 
     def __init__(self, metadata: Metadata, peers: Peers, broker_epoch: Callable[[], int]) -> None:
         self._metadata = metadata
@@ -68,7 +68,7 @@ class ControllerBlocks:
         self._broker_epoch = broker_epoch
 
     async def ask(self) -> tuple[int, int] | None:
-        """The first id of a block and the one after its last; None when this broker is to take it itself."""
+        """The first id of a block and the one after its last; None when this broker must use the store itself."""
         node_id, image = self._metadata.node_id, self._metadata.image
         broker = image.brokers.get(image.controller_id)
         if broker is None or broker.id == node_id:
@@ -87,7 +87,7 @@ class ControllerBlocks:
 
 
 async def take_block(store: MetadataStore, node_id: int) -> tuple[int, int]:
-    """Take the next block for a broker: its first id, and the one after its last."""
+    """Allocate the next block for a broker: its first id, and the one after its last."""
     while True:
         try:
             data, stat = await store.get(znodes.PRODUCER_IDS)
@@ -100,5 +100,5 @@ async def take_block(store: MetadataStore, node_id: int) -> tuple[int, int]:
                 await store.create(znodes.PRODUCER_IDS, b"")
             except NodeExists:
                 continue
-        except BadVersion:  # another broker was quicker: the next block
+        except BadVersion:  # another broker was faster: take the next block
             continue

@@ -1,16 +1,16 @@
 """This broker's registration in a cluster: its id, its node in the metadata store, and how it is kept.
 
-    identify    the nodes that every cluster has, the cluster's id, and this broker's id
-    register    /brokers/ids/N, an ephemeral node: while it is there, the controller counts on this broker
+    identify    creates the nodes that every cluster has; finds the cluster id and this broker's id
+    register    /brokers/ids/N, an ephemeral node: while it exists, the controller considers this broker alive
 
-The registration's transaction number is the broker epoch: it tells one life of a broker from the next. When the session
-is lost the node is gone, and the controller has moved this broker's partitions elsewhere. Then it registers again, in a
-new session with a new epoch, and whoever has subscribed is told. So it does when somebody has removed the node.
+The czxid of the registration is the broker epoch: each new registration has a higher one. When the session is lost, the
+node is gone and the controller elects other leaders. Then the broker registers again, in a new session with a new
+epoch, and notifies its subscribers. It does the same when somebody has deleted the node.
 
-A broker that was killed is still registered until its session expires. Its next life need not wait for that: the file
-`ottla-session` beside the logs says which session the former life had. The broker that holds the lock of the folder
-knows that this life is over, and removes its registration. The file also has the inode number of the folder it was
-written in: in a copy of the folder it is ignored, since the broker of the original may be alive.
+A killed broker stays registered until its session expires. After a restart it need not wait for that: the file
+`ottla-session` beside the logs holds the former session id. The broker holds the lock of the folder, so its former
+process is dead, and it removes that registration. The file also holds the inode number of its folder: in a copy of the
+folder it is ignored, since the broker of the original may be alive.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.member")
 
 SESSION_FILE = "ottla-session"
-MARGIN_S = 5.0  # how much longer than its time-out a session may live: the server looks in steps
+MARGIN_S = 5.0  # a session may outlive its timeout by this: the server checks at intervals
 RETRY_S = 1.0
 
 
 class Place(NamedTuple):
-    """Where a broker is found: addresses and security protocols by listener name, and its rack."""
+    """Addresses and security protocols by listener name, and the rack of a broker."""
 
     endpoints: Mapping[str, tuple[str, int]]
     protocols: Mapping[str, str]
@@ -49,7 +49,7 @@ class Place(NamedTuple):
 
 
 class Registration:
-    """`node_id` and `cluster_id` are known after `identify`, `broker_epoch` after `register`."""
+    """`node_id` and `cluster_id` are set by `identify`, `broker_epoch` by `register`."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Registration:
         self._disk = disk
         self._random_bytes = random_bytes
         self._session_path = os.path.join(config.log_dirs[0], SESSION_FILE)
-        self._session = 0  # in which this life was registered last
+        self._session = 0  # session of the last registration by this process
         self._place: Place | None = None
         self._subscribers: list[Callable[[int], None]] = []
         self._registering: asyncio.Task[None] | None = None
@@ -78,7 +78,7 @@ class Registration:
         self._stop_watching: Callable[[], None] | None = None
 
     async def identify(self, *, node_id: int | None, cluster_id: str | None) -> None:
-        """Find out who this broker is. What is given is from `meta.properties`, None in folders that are new."""
+        """Determine the broker id and cluster id. The arguments are from `meta.properties`, None in new folders."""
         await make_nodes(self._store, znodes.PARENTS)
         self.cluster_id = await self._agree(cluster_id)
         given = self._config.node_id if self._config.node_id_given else None
@@ -89,10 +89,10 @@ class Registration:
         self.node_id = known if known is not None else await self._take_id()
 
     async def _agree(self, cluster_id: str | None) -> str:
-        """The cluster's id; the first broker makes it up. Folders of another cluster are refused.
+        """The cluster id; the first broker generates it. Log folders of another cluster are rejected.
 
-        Used folders are also refused where there is no cluster yet: then the path in `zookeeper.connect` is probably
-        wrong, and every log would belong to no topic.
+        Used folders are also rejected where there is no cluster yet: then the path in `zookeeper.connect` is probably
+        wrong, and none of the logs would belong to a topic.
         """
         try:
             found = znodes.decode_cluster_id((await self._store.get(znodes.CLUSTER_ID)).data)
@@ -104,7 +104,7 @@ class Registration:
             found = znodes.encode_uuid(znodes.new_uuid(self._random_bytes))
             try:
                 await self._store.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(found))
-            except NodeExists:  # another broker was quicker
+            except NodeExists:  # another broker was faster
                 found = znodes.decode_cluster_id((await self._store.get(znodes.CLUSTER_ID)).data)
         if cluster_id and cluster_id != found:
             reason = f"the log folders belong to cluster {cluster_id}, ZooKeeper to cluster {found}"
@@ -112,7 +112,7 @@ class Registration:
         return found
 
     async def _take_id(self) -> int:
-        """A number that no broker had before: above the reserved ones, counted by the version of a node."""
+        """A broker id that was never used: above the reserved ones, counted by the version of a node."""
         if not self._config.broker_id_generation_enable:
             reason = "this broker has no number: set broker.id, or broker.id.generation.enable=true"
             raise BrokerError(ErrorCode.INVALID_CONFIG, reason)
@@ -125,7 +125,7 @@ class Registration:
         epoch = await self._register_at_last()
         self._stop_listening = self._store.subscribe(self._listen)
         self._stop_watching = self._store.watch(znodes.broker_path(self.node_id), lambda event: self._wanted.set())
-        self._wanted.set()  # a removal before the watch was set is seen by whoever looks after it was
+        self._wanted.set()  # check once now, in case the node was removed before the watch was set
         self._registering = asyncio.get_running_loop().create_task(self._stay())
         return epoch
 
@@ -156,18 +156,18 @@ class Registration:
         return self.broker_epoch
 
     async def _is_ours(self, path: str) -> bool:
-        """Whether this session has made the node: an answer may be lost. One of a former life is removed."""
+        """Whether this session owns the node: the response to `create` may be lost. Removes a former session's node."""
         try:
             node = await self._store.get(path)
             if node.stat.owner != self._store.session and node.stat.owner == self.former_session():
-                logger.info("the registration of a former life is removed", extra={"node": self.node_id})
+                logger.info("removing the registration of a former session", extra={"node": self.node_id})
                 await self._store.delete(path, node.stat.version)
         except NoNode:
             return False
         return node.stat.owner == self._store.session
 
     async def _wait_for_other(self, changed: asyncio.Event, deadline: float) -> None:
-        """Another session holds the number: the rest of a killed broker's, or that of a live one."""
+        """Another session holds the id: that of a killed broker, or of one that is alive."""
         try:
             node = await self._store.get(znodes.broker_path(self.node_id))
         except NoNode:
@@ -189,7 +189,7 @@ class Registration:
         changed.clear()
 
     def subscribe(self, callback: Callable[[int], None]) -> None:
-        """Be told the new broker epoch when this broker had to register again."""
+        """Register a callback that gets the new broker epoch after this broker had to register again."""
         self._subscribers.append(callback)
 
     def _listen(self, event: SessionEvent) -> None:
@@ -197,7 +197,7 @@ class Registration:
             self._wanted.set()
 
     async def _stay(self) -> None:
-        """After each connection and each change, check that the registration is there, and register again if not."""
+        """After each reconnect and each change, check that the registration exists, and register again if not."""
         said = ""
         while True:
             await self._wanted.wait()
@@ -225,10 +225,10 @@ class Registration:
             try:
                 callback(epoch)
             except Exception:
-                logger.exception("a new registration could not be followed")
+                logger.exception("a subscriber of the registration failed")
 
     async def _register_at_last(self) -> int:
-        """Register, over lost connections: whatever was done before, doing it again does no harm."""
+        """Register, retrying over lost connections. Retries are idempotent."""
         said = ""
         while True:
             try:
@@ -241,17 +241,17 @@ class Registration:
                 await asyncio.sleep(RETRY_S)
 
     def former_session(self) -> int:
-        """The session in which this broker was registered last, 0 if that is not known."""
+        """The session of this broker's last registration, 0 if unknown."""
         if self._session:
             return self._session
         try:
             session, folder = map(int, self._disk.read(self._session_path).split())
             return session if folder == self._folder() else 0
-        except (OSError, ValueError):  # new, or torn: then the former life's session has to expire
+        except (OSError, ValueError):  # missing or damaged: then the former session has to expire
             return 0
 
     def _folder(self) -> int:
-        """The number of the folder that the session file is in."""
+        """The inode number of the session file's folder."""
         return self._disk.stat(os.path.dirname(self._session_path)).st_ino
 
     def _remember(self, session: int) -> None:
@@ -259,10 +259,13 @@ class Registration:
         try:
             self._disk.write(self._session_path, f"{session} {self._folder()}".encode())
         except OSError as error:
-            logger.warning("a killed broker would come back late", extra={"reason": str(error)})
+            logger.warning(
+                "session file not written: after a crash the next start waits for the session to expire",
+                extra={"reason": str(error)},
+            )
 
     async def close(self) -> None:
-        """Delete the registration, so that nobody has to wait for the session to end."""
+        """Delete the registration, so that nobody has to wait for the session to expire."""
         if self._stop_listening is not None:
             self._stop_listening()
         if self._stop_watching is not None:
@@ -276,4 +279,4 @@ class Registration:
                     if (await self._store.get(path)).stat.owner == self._store.session:
                         await self._store.delete(path)
             except (StoreError, TimeoutError) as error:
-                logger.info("the registration ends with the session", extra={"reason": str(error)})
+                logger.info("registration not deleted: it ends with the session", extra={"reason": str(error)})

@@ -1,16 +1,16 @@
-"""The metadata store of one node: the tree in a SQLite file, with write-ahead log and a flush for each transaction.
+"""The metadata store of one node: a SQLite file with a write-ahead log, flushed after each transaction.
 
     node    path, parent, data, version, born (czxid), ephemeral, sequence (next number for a sequential child)
     clock   one row: the last transaction's number
 
-Calls run on one worker thread, in the order they were made, so that the flush never blocks the loop. A transaction
-that was answered survives kill -9; SQLite applies any other as a whole or not at all. The file belongs to one process
-(an exclusive lock), and a session lasts as long as the process has it open. So ephemeral nodes found on opening belong
-to a session that has ended, and are removed.
+Calls run on one worker thread, in the order they were made, so that the flush never blocks the loop. A completed
+transaction survives kill -9; SQLite applies any other entirely or not at all. The file belongs to one process (an
+exclusive lock), and a session lasts as long as the process has it open. So ephemeral nodes found on opening belong to a
+session that has ended, and are removed.
 
-There are two files beside it. `-reserve` is disk space that is given up when the disk is full, so that topics can be
-deleted and a broker can start, and taken again later. The journal (`journal.py`) is what a lost or damaged file is
-rebuilt from; the damaged one is set aside.
+There are two files beside it. `-reserve` is disk space that is released when the disk is full, so that topics can be
+deleted and a broker can start, and reserved again later. A lost or damaged file is rebuilt from the journal
+(`journal.py`); the damaged one is set aside.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ INSERT INTO clock SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM clock);
 INSERT OR IGNORE INTO node VALUES ('/', '', x'', 0, 0, 0, 0);
 DELETE FROM node WHERE ephemeral;
 """
-RESERVE_SIZE = 1 << 20  # what SQLite needs to come up and take the writes of a start
+RESERVE_SIZE = 1 << 20  # what SQLite needs to open and to write at start
 DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 LOCK_WAIT_S = 0.2  # waiting longer does not help: another process holds the file as long as it runs
 
 Answer = TypeVar("Answer")
-Row = tuple[Any, ...]  # what a column holds is known to the query alone
+Row = tuple[Any, ...]  # column types depend on the query
 
 
 class SqliteStore:
@@ -101,7 +101,7 @@ class SqliteStore:
 
     @property
     def rebuilt(self) -> bool:
-        """Whether the tree was lost and comes from the journal: it lacks what `znodes.is_derived` names."""
+        """Whether the tree was rebuilt from the journal: then nodes with `znodes.is_derived` are missing."""
         return self._file.rebuilt
 
     async def get(self, path: str) -> Znode:
@@ -173,7 +173,7 @@ class SqliteStore:
 
 
 class Database:
-    """The tree as rows. Used by the worker thread only."""
+    """The tree as rows. Used only by the worker thread."""
 
     def __init__(self, path: str, journal: str | None = None) -> None:
         self.rebuilt = False
@@ -185,7 +185,7 @@ class Database:
         self._zxid = 0
 
     def open(self) -> None:
-        """Open the file; when the disk is full, with the room that was reserved for this while there was some."""
+        """Open the file; when the disk is full, release the reserve first."""
         try:
             self._connect()
         except Unavailable as error:
@@ -203,9 +203,9 @@ class Database:
             self._compare(self._journal)
 
     def _set_aside(self, damage: Unavailable) -> None:
-        """Rename a file that is damaged, if there is something to rebuild it from."""
+        """Rename a damaged file, if there is a journal to rebuild it from."""
         if self._journal is None or not self._journal.read()[1]:
-            reason = "move it away to begin with what the log folders hold, every setting at its default"
+            reason = "move it away to start with the topics in the log folders and default settings"
             raise Unavailable(f"{damage}; {reason}") from damage.__cause__
         number = 1
         while os.path.exists(aside := f"{self._path}.damaged{number}"):
@@ -225,7 +225,7 @@ class Database:
             self.rebuilt = True
             self._zxid = last
             for path in tuple(nodes):
-                while (path := _parent(path)) not in nodes:  # a line that could not be read may have made it
+                while (path := _parent(path)) not in nodes:  # the line that created it may have been unreadable
                     nodes[path] = b""
             self.multi([Create(path, nodes[path]) for path in sorted(nodes) if path != "/"])
         elif journal.last() != self._zxid:
@@ -235,7 +235,7 @@ class Database:
         return dict(self._all("SELECT path, data FROM node WHERE NOT ephemeral"))
 
     def _set_room_aside(self) -> bool:
-        """Reserve disk space. Without it a broker could not start on a full disk, and nobody could delete anything."""
+        """Reserve disk space, so that on a full disk a broker can still start and topics can be deleted."""
         try:
             descriptor = os.open(self._reserve, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
             try:
@@ -249,8 +249,8 @@ class Database:
         return True
 
     def _make_private(self) -> None:
-        """The file is its owner's alone. One that exists is not opened: closing it would give up SQLite's locks."""
-        with suppress(OSError):  # SQLite will say what is wrong
+        """Make the file private to its owner. Do not open an existing one: closing it would drop SQLite's locks."""
+        with suppress(OSError):  # SQLite will report the problem
             if os.path.exists(self._path):
                 os.chmod(self._path, PRIVATE_MODE)
             else:
@@ -281,8 +281,8 @@ class Database:
         database, self._database = self._database, None
         try:
             database.execute("DELETE FROM node WHERE ephemeral")
-        except sqlite3.Error as error:  # they are deleted at the next start, too
-            logger.warning("the metadata could not be put in order", extra={"reason": str(error)})
+        except sqlite3.Error as error:  # the next start deletes them too
+            logger.warning("ephemeral metadata could not be deleted", extra={"reason": str(error)})
         with suppress(sqlite3.Error):
             database.close()
 
@@ -310,7 +310,7 @@ class Database:
         return {row[0]: _node(*row[1:]) for row in rows}
 
     def set(self, op: Set) -> Stat:
-        """What the write has made of the node, before anybody else writes it."""
+        """The stat after the write, before anybody else writes the node."""
         self.multi([op])
         return self.get(op.path).stat
 
@@ -343,7 +343,7 @@ class Database:
             return False
         with suppress(FileNotFoundError):
             os.unlink(self._reserve)
-        with suppress(sqlite3.Error):  # what the log of the database holds goes to its place, and the log shrinks
+        with suppress(sqlite3.Error):  # write back and shrink the write-ahead log
             self._connection().execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return True
 
@@ -433,7 +433,7 @@ def _is_kept(op: Op) -> bool:
 
 
 def _code(error: BaseException | None) -> int:
-    """SQLite's code for what went wrong, without its finer distinctions."""
+    """SQLite's primary error code."""
     return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
 

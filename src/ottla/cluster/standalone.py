@@ -1,14 +1,15 @@
-"""A cluster of one node: decides on topics, partitions and options, writes them to the store, publishes a new image.
+"""The controller of a single node: decides on topics, partitions and configs, writes them to the store, and publishes a
+new image.
 
-One change at a time: decide on the current image (`plans.py`), have the logs made, write in one transaction, replace
-the image, tell the subscribers. The transaction is the moment from which a topic exists: logs that were made for one
-that could not be written are removed, and after a crash they belong to no topic. A subscriber is called on the loop
-before the change is answered, so whoever created a topic finds its logs there. Every write checks the controller
-epoch's version: a controller that was replaced can no longer write.
+One change at a time: decide on the current image (`plans.py`), create the logs, write in one transaction, replace the
+image, notify the subscribers. A topic exists from the transaction on: if it fails, the logs created for the topic are
+removed, and after a crash they belong to no topic. Subscribers run on the loop before the change is answered, so the
+client that created a topic finds its logs. Every write checks the version of the controller epoch: a controller that
+was replaced can no longer write.
 
-A request for many topics is carried out some partitions at a time, and the loop is given back in between.
+A request for many topics is carried out some partitions at a time, yielding to the event loop in between.
 
-When the broker starts it leads every partition it holds; in a new leader epoch, unless it was stopped in good order.
+When the broker starts it becomes leader of all its partitions, in a new leader epoch unless the last stop was clean.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from ottla.cluster.plans import NewTopic
 
 NO_ID = bytes(16)
-PARTITIONS_AT_ONCE = 100  # in one transaction, unless one topic has more: short for others, and few flushes
+PARTITIONS_AT_ONCE = 100  # per transaction, unless one topic has more: others wait briefly, and flushes are few
 
 log = logging.getLogger("ottla.controller")
 
@@ -46,7 +47,7 @@ class Host(Protocol):
     """Hosts the partitions: called before a change is written, and after it was published."""
 
     async def prepare(self, topic: Topic, first: int) -> None:
-        """Make the logs of the partitions from `first` on. BrokerError when that fails, and nothing is left behind."""
+        """Create the logs of the partitions from `first` on. On BrokerError nothing is left behind."""
 
     def abandon(self, topic: Topic) -> None:
         """The change could not be written: undo what was prepared."""
@@ -65,7 +66,7 @@ class Standalone(AloneCommands):
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.metadata = metadata
-        self.first_start = False  # whether the store had no cluster in it: then logs on disk may be adopted
+        self.first_start = False  # whether the store was empty: then logs on disk may be adopted
         self._store = store
         self._clock = clock
         self._random_bytes = random_bytes
@@ -77,11 +78,11 @@ class Standalone(AloneCommands):
         self._epoch_version = 0
 
     def set_host(self, host: Host) -> None:
-        """Have this host prepare and settle what it holds. It subscribes to the image by itself."""
+        """Set the host whose `prepare` and `settle` to call. It subscribes to the image itself."""
         self._host = host
 
     async def load(self) -> Image:
-        """What the store has before this broker has started. `start` goes on from there."""
+        """The image in the store before this broker has started. `start` continues from it."""
         if self._known is None:
             self._nodes = await self._store.tree("/")
             self._known = znodes.image_of(self._nodes)
@@ -97,12 +98,12 @@ class Standalone(AloneCommands):
         clean: bool = False,
         rebuilt: bool = False,
     ) -> None:
-        """Register, become controller and lead every partition held here, in one transaction.
+        """Register, become controller and leader of all partitions on this node, in one transaction.
 
-        `cluster_id` is what `meta.properties` says, if anything; it must be the store's, or becomes it. `legacy` is
-        called for the logs in the folders, to be adopted, when the store has no cluster yet or was `rebuilt`.
-        `epoch_of` says the highest leader epoch that the log of a partition has seen.
-        After a `clean` stop no log has lost anything, so leaders go on in their epochs and nothing is written for them.
+        `cluster_id` is from `meta.properties`, if set there; it must match the store, or becomes its id. `legacy` is
+        called for the logs to adopt from the folders, when the store has no cluster yet or was `rebuilt`. `epoch_of`
+        returns the highest leader epoch in the log of a partition. After a `clean` stop no log has lost anything, so
+        leaders keep their epochs and nothing is written for them.
         """
         known = await self.load()
         nodes, self._nodes = self._nodes, {}
@@ -115,12 +116,12 @@ class Standalone(AloneCommands):
             cluster_id=known.cluster_id or cluster_id or znodes.encode_uuid(self._new_id()),
             controller_id=self.metadata.node_id,
         ).with_broker(broker)
-        self._known = None  # an old image keeps all that follow
+        self._known = None  # an old image keeps all later ones alive
         before = nodes.get(znodes.CONTROLLER_EPOCH)
         self._epoch = int(before.data) + 1 if before is not None else 1
         ops = self._arrival(nodes, image, broker)
         found = legacy() if self.first_start or rebuilt else Legacy()
-        # Every start raises an epoch by one at most, which bounds those of logs that remember none.
+        # Every start raises a leader epoch by at most one, so this bounds the epochs of logs that have none stored.
         floor = self._epoch - 1 if rebuilt else NO_LEADER
         epochs = partial(_epochs, epoch_of, floor)
         image = self._lead(image, found, epochs, ops, anew=not clean or rebuilt)
@@ -142,7 +143,7 @@ class Standalone(AloneCommands):
         *,
         anew: bool,
     ) -> Image:
-        """The image with this broker as leader of what it holds; adds the writes that make it so."""
+        """The image with this broker as leader of its partitions; adds the writes for that to `ops`."""
         led = []
         logs = found.by_topic()
         for topic in image.topics.values():
@@ -154,7 +155,7 @@ class Standalone(AloneCommands):
         return image.with_topics(*led)
 
     def _skip_producer_ids(self, nodes: Mapping[str, Znode], found: Legacy) -> Op:
-        """The write after which no producer id is given out that may have been: the journal may lack its last lines."""
+        """The write that skips producer ids which may have been allocated: the journal may lack its last lines."""
         node = nodes.get(znodes.PRODUCER_IDS)
         last = znodes.decode_producer_ids(node.data) if node is not None and node.data else -1
         first = max(last + 1, plans.next_producer_id(found)) + plans.PRODUCER_IDS_JUMP
@@ -162,7 +163,7 @@ class Standalone(AloneCommands):
         return Create(znodes.PRODUCER_IDS, block) if node is None else Set(znodes.PRODUCER_IDS, block)
 
     def _adopt(self, image: Image, legacy: Legacy, ops: list[Op], *, rebuilt: bool) -> Image:
-        """The image with what the folders hold and it does not know of; adds the writes that keep it."""
+        """The image with topics and configs adopted from the folders; adds the writes for that to `ops`."""
         unknown = [one for one in legacy.logs if one.topic not in image.topics]
         topics, dropped = plans.adopt_topics(
             self.metadata.static, legacy._replace(logs=unknown), self.metadata.node_id, self._new_ids()
@@ -186,7 +187,7 @@ class Standalone(AloneCommands):
     async def create_topics(
         self, wishes: Sequence[NewTopic], *, validate_only: bool = False, timeout_ms: int = 0
     ) -> list[Topic | BrokerError]:
-        """Each topic, or why there is none. Nothing here waits for others, so `timeout_ms` does not matter."""
+        """For each wish the created topic, or the error. Nothing here waits for others, so `timeout_ms` is ignored."""
         try:
             plans.check_total(self.metadata.config, wishes)
         except BrokerError as error:
@@ -194,7 +195,7 @@ class Standalone(AloneCommands):
         async with self._deciding:
             results: list[Topic | BrokerError] = []
             waiting: dict[int, Topic] = {}  # by the position of their wish
-            others: dict[str, str] = {}  # names of this request by what they would collide with
+            others: dict[str, str] = {}  # names in this request by collision key
             for wish in wishes:
                 await self.metadata.turns.pause()
                 try:
@@ -216,7 +217,7 @@ class Standalone(AloneCommands):
     async def _bring(
         self, waiting: dict[int, Topic], results: list[Topic | BrokerError], *, validate_only: bool
     ) -> None:
-        """Make these topics and publish them. The result of one that cannot be made is the error."""
+        """Create these topics and publish them. The result of one that cannot be created is the error."""
         made = {}
         for position, topic in waiting.items() if not validate_only else ():
             try:
@@ -245,7 +246,7 @@ class Standalone(AloneCommands):
             self._host.abandon(topic)
 
     async def auto_create(self, name: str, wish: NewTopic | None = None) -> Topic:
-        """A topic that is needed: as wished, or with the broker's defaults; BrokerError when it cannot be."""
+        """Create a missing topic: as in `wish`, or with the broker's defaults. BrokerError when that fails."""
         if wish is None:
             wish = plans.NewTopic(name, configs=plans.INTERNAL_CONFIGS.get(name, {}))
         wish = wish._replace(replicas=min(wish.replicas, len(self.metadata.image.brokers)))
@@ -255,7 +256,7 @@ class Standalone(AloneCommands):
         return made
 
     async def delete_topics(self, names: Sequence[str], *, timeout_ms: int = 0) -> list[Topic | BrokerError]:
-        """Each topic that is gone now, or why it is not."""
+        """For each name the deleted topic, or the error."""
         async with self._deciding:
             results = [self._find(name) for name in names]
             going: dict[int, Topic] = {}  # by the position of their name
@@ -288,7 +289,7 @@ class Standalone(AloneCommands):
         validate_only: bool = False,
         timeout_ms: int = 0,
     ) -> Topic:
-        """The topic with `count` partitions in all; BrokerError when it cannot be."""
+        """Grow the topic to `count` partitions in total. BrokerError when that fails."""
         async with self._deciding:
             await self.metadata.turns.pause()
             grown = plans.more_partitions(self.metadata.image, name, count, assignments)
@@ -306,7 +307,7 @@ class Standalone(AloneCommands):
     async def alter_topic(
         self, name: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
-        """Change a topic's options; with `replace` those not mentioned go back to their defaults."""
+        """Change a topic's configs; with `replace` those not mentioned are reset to their defaults."""
         async with self._deciding:
             await self.metadata.turns.pause()
             before, after = alterations.alter_topic(self.metadata, name, changes, replace=replace)
@@ -319,7 +320,7 @@ class Standalone(AloneCommands):
     async def alter_broker(
         self, broker: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
-        """Change options of one broker, or of EVERY_BROKER, while they run."""
+        """Change dynamic configs of one broker, or of EVERY_BROKER."""
         async with self._deciding:
             await self.metadata.turns.pause()
             before, after = alterations.alter_broker(self.metadata, broker, changes, replace=replace)
@@ -333,7 +334,7 @@ class Standalone(AloneCommands):
     async def alter_group(
         self, group: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
-        """Change options of a group, whether there is one of that name or not."""
+        """Change configs of a group, which need not exist."""
         async with self._deciding:
             await self.metadata.turns.pause()
             altered = alterations.alter_group(self.metadata, group, changes, replace=replace)
@@ -343,7 +344,7 @@ class Standalone(AloneCommands):
     async def alter_client_metrics(
         self, name: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
-        """Change a subscription to clients' metrics. One without options does not exist."""
+        """Change a client metrics subscription. One without configs is deleted."""
         async with self._deciding:
             await self.metadata.turns.pause()
             altered = alterations.alter_client_metrics(self.metadata, name, changes, replace=replace)
@@ -351,7 +352,7 @@ class Standalone(AloneCommands):
                 self.metadata.publish(self.metadata.image.with_client_metrics(name, altered.after))
 
     async def _write_options(self, path: str, altered: Altered) -> bool:
-        """Write the node of these options, or delete it when none are left. False if nothing changes."""
+        """Write the node of these configs, or delete it when none are left. False if nothing changes."""
         before, after = altered
         if after == before:
             return False
@@ -364,11 +365,11 @@ class Standalone(AloneCommands):
         return True
 
     async def alter_user(self, name: str, changes: Mapping[str, str | None]) -> None:
-        """Change what is kept of a user; one of whom nothing is kept is gone."""
+        """Change values of a user (credentials, quotas). A user without values is deleted."""
         await self.alter_entity(znodes.user_node(name), changes)
 
     async def alter_entity(self, node: str, changes: Mapping[str, str | None]) -> None:
-        """The same of anybody who may have a quota, given by the path of the node below /config."""
+        """The same for any quota entity, given by the path of its node below /config."""
         async with self._deciding:
             await self.metadata.turns.pause()
             image = self.metadata.image
@@ -381,7 +382,7 @@ class Standalone(AloneCommands):
             self.metadata.publish(image.with_quotas(node, after) if user is None else image.with_user(user, after))
 
     def _arrival(self, nodes: Mapping[str, Znode], image: Image, broker: Broker) -> list[Op]:
-        """The writes of a broker that comes up: what every tree needs, its registration, its being controller."""
+        """The writes of a starting broker: the nodes that every tree has, its registration, the controller node."""
         now_ms = self._clock.now_ms()
         ops: list[Op] = [Create(path) for path in znodes.PARENTS if path not in nodes]
         if znodes.CLUSTER_ID not in nodes:
@@ -416,7 +417,7 @@ class Standalone(AloneCommands):
         return topic if topic is not None else BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _ensure_id(self, topic: Topic) -> Topic:
-        """Tools older than topic ids write topics without one."""
+        """Give the topic an id if it has none: tools older than topic ids create such topics."""
         return topic if topic.id != NO_ID else topic._replace(id=self._new_id())
 
     def _new_id(self) -> bytes:

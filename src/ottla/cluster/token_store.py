@@ -1,7 +1,7 @@
-"""The delegation tokens of a cluster in its metadata store: read at the start, followed, made, changed and removed.
+"""The delegation tokens of a cluster in its metadata store: reads, follows, creates, changes and removes them.
 
-Every broker may do all of it. A write and the notice of it (`notices.py`) happen together. Tokens whose time is over
-are removed from time to time, and count as gone before.
+Every broker may do all of this. A write and its notice (`notices.py`) are one transaction. Expired tokens are invalid
+at once and removed at intervals.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TokenStore:
         self._random_bytes = random_bytes
         self._in_charge = in_charge  # whether this broker removes old tokens
         self._ids: dict[bytes, str] = {}  # by password
-        self._credentials: dict[tuple[str, str], str] = {}  # by id and mechanism, made at the first login
+        self._credentials: dict[tuple[str, str], str] = {}  # by id and mechanism, computed at the first login
         self._steps = Steps("ottla.tokens")
         self._writing = asyncio.Lock()
         self._sweeping: asyncio.Task[None] | None = None
@@ -73,7 +73,7 @@ class TokenStore:
             )
 
     async def start(self) -> None:
-        """Read everything, and follow what changes."""
+        """Read everything, and follow changes."""
         await make_nodes(self._store, (ROOT, TOKENS, CHANGES))
         await (self._read_all() if self._notices is None else self._notices.start())
         interval_s = self._config.delegation_token_expiry_check_interval_ms / 1000
@@ -100,7 +100,7 @@ class TokenStore:
             self._put(token_id, data)
 
     def _put(self, token_id: str, data: bytes | None) -> None:
-        """This is the node of this token now; None: there is none."""
+        """Apply the current content of a token's node; None: the node does not exist."""
         token = None
         if data is not None:
             try:
@@ -123,7 +123,7 @@ class TokenStore:
             self._credentials.pop((token_id, mechanism), None)
 
     async def remove_old(self) -> None:
-        """Remove the tokens whose time is over. One broker does it for all."""
+        """Remove expired tokens. One broker does it for all."""
         if not self._in_charge():
             return
         now_ms = self._clock.now_ms()
@@ -149,13 +149,13 @@ class TokenStore:
         return token
 
     async def renew(self, password: bytes, principal: Principal, period_ms: int) -> int:
-        """When it expires now, in milliseconds since 1970."""
+        """Returns the new expiry time, in milliseconds since 1970."""
         period_ms = self._config.delegation_token_expiry_time_ms if period_ms < 0 else period_ms
         async with self._writing:
             return await self._set_end(self._find(password, principal), period_ms)
 
     async def expire(self, password: bytes, principal: Principal, period_ms: int) -> int:
-        """End it after so long, or now if that is negative."""
+        """Let the token expire after `period_ms`, or delete it now if that is negative. Returns the expiry time."""
         async with self._writing:
             token = self._find(password, principal)
             if period_ms >= 0:
@@ -180,7 +180,7 @@ class TokenStore:
         return changed.expires_ms
 
     async def _write(self, token: Token, op: Op) -> None:
-        """Write it, and tell the others."""
+        """Write the token and the notice for the other brokers."""
         notice = [Create(CHANGE_PREFIX, token.id.encode(), sequential=True)] if self._notices else []
         try:
             await self._store.multi([op, *notice])
@@ -195,7 +195,7 @@ class TokenStore:
             self._keep(token)
 
     def login(self, token_id: str, mechanism: str) -> TokenLogin | None:
-        """What SCRAM has to know of a token; None if nobody can log in with it."""
+        """What SCRAM needs to know of a token; None if it does not exist or has expired."""
         token, now_ms = self.tokens.get(token_id), self._clock.now_ms()
         if token is None or token.is_over(now_ms):
             return None

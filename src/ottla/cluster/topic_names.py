@@ -1,7 +1,7 @@
 """Which names a topic may have.
 
-ASCII letters, digits, `.`, `_` and `-`, at most 249 of them, since the name becomes a folder's. Metrics turn dots into
-underscores, so two names that differ only there collide and the second is refused.
+ASCII letters, digits, `.`, `_` and `-`, at most 249 of them, since the name becomes part of a folder name. Metrics turn
+dots into underscores, so two names that differ only there collide and the second is rejected.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from ottla.errors import BrokerError, ErrorCode
 
 LENGTH_MAX = 249
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-# The folder of a KRaft quorum's log: a topic of this name would be taken for it.
+# The folder of a KRaft quorum's log: a topic of this name would be mistaken for it.
 RESERVED = "__cluster_metadata"
 _ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
@@ -34,7 +34,7 @@ def is_internal(name: str) -> bool:
 
 
 def collides(name: str) -> bool:
-    """Whether there can be another name with the same metrics."""
+    """Whether another name could have the same metrics."""
     return "." in name or "_" in name
 
 

@@ -1,4 +1,4 @@
-"""How long work goes on before the loop is given back: a request for thousands of topics is many short turns."""
+"""Time slices for long work on the event loop, such as a request for thousands of topics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ottla.clock import Clock
 
-TURN_S = 0.02  # others wait about this long for one turn
+TURN_S = 0.02  # length of one time slice
 
 
 class Turns:
@@ -17,7 +17,7 @@ class Turns:
         self._began = clock.monotonic()
 
     async def pause(self) -> None:
-        """Let others have the loop if this turn has been long enough. To be called between short steps."""
+        """Yield to the event loop if the time slice is used up. Call it between short steps."""
         if self._clock.monotonic() - self._began >= TURN_S:
             await asyncio.sleep(0)
             self._began = self._clock.monotonic()

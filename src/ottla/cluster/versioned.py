@@ -1,12 +1,12 @@
-"""An immutable mapping with newer versions of itself, each made at the cost of what is different.
+"""An immutable mapping with versions. Making a new version costs time in proportion to the change.
 
     first = Versioned({"a": 1})
     second = first.change({"b": 2})         first is still {"a": 1}
     second.keys_changed_since(first)        {"b"}
 
-The newest version holds a dictionary. An older one holds what the next version did, backwards, and asks that one for
-the rest: so a change copies nothing, reading the newest costs one lookup, reading an older one costs a step for each
-version in between. Only the newest is meant to be kept, since an older one keeps all that followed. A second change of
+The newest version holds a dictionary. An older one holds the reverse of the next change, and looks up everything else
+in the next version. So a change copies nothing, reading the newest costs one lookup, and reading an older one costs a
+step for each version in between. Keep only the newest: an older version keeps all later ones alive. A second change of
 an older version copies it.
 """
 
@@ -28,7 +28,7 @@ _numbers = count(1)
 
 
 class Versioned(Mapping[K, V], Generic[K, V]):
-    """`version` differs between any two versions and grows; `grown` is the version that last added a key."""
+    """`version` is unique and increasing; `grown` is the version that last added a key."""
 
     __slots__ = ("_items", "_newer", "_size", "_undo", "grown", "version")
 
@@ -40,8 +40,8 @@ class Versioned(Mapping[K, V], Generic[K, V]):
         self.version = self.grown = next(_numbers)
 
     def change(self, put: Mapping[K, V], gone: Iterable[K] = ()) -> Versioned[K, V]:
-        """The version without the keys that are gone and with those that were put."""
-        # An empty one is not linked: it may be a constant, which would keep every version after it.
+        """A new version without the keys in `gone` and with those in `put`."""
+        # An empty one is not linked: it may be a constant, which would keep every later version alive.
         linked = self._newer is None and self._size > 0
         items = self._items if linked else self._whole()
         undo: dict[K, V] = {key: items[key] for key in gone}
@@ -61,7 +61,7 @@ class Versioned(Mapping[K, V], Generic[K, V]):
         return newer
 
     def keys_changed_since(self, older: Versioned[K, V]) -> set[K]:
-        """The keys that are different from an older version, or were for a while."""
+        """The keys that differ from an older version, or did so in between."""
         changed: set[K] = set()
         version: Versioned[K, V] | None = older
         while version is not self:
@@ -99,7 +99,7 @@ class Versioned(Mapping[K, V], Generic[K, V]):
     def __len__(self) -> int:
         return self._size
 
-    # Whoever goes through all of them sees this version to the end, whatever changes meanwhile.
+    # Iteration works on a copy, so later changes do not affect it.
 
     def __iter__(self) -> Iterator[K]:
         return iter(self._whole())
@@ -117,7 +117,7 @@ class Versioned(Mapping[K, V], Generic[K, V]):
         return f"Versioned({self._whole()!r})"
 
     def _whole(self) -> dict[K, V]:
-        """A copy of the dictionary that this version stands for."""
+        """The content of this version as a new dictionary."""
         steps = []
         version = self
         while version._newer is not None:

@@ -1,22 +1,22 @@
 """Every path in the metadata store and its content: Apache Kafka 3.9's layout and JSON, key order included.
 
-    /brokers/ids/1                          ephemeral; where the broker is
-    /brokers/seqid                          its version counts the broker ids that were made up
+    /brokers/ids/1                          ephemeral; the addresses of a broker
+    /brokers/seqid                          its version counts the generated broker ids
     /brokers/topics/T                       topic id and the replicas of each partition
     /brokers/topics/T/partitions/0/state    leader, epoch and in-sync replicas; its version is the partition epoch
-    /config/topics/T, /config/brokers/1     options set while running; /config/brokers/<default> for all brokers
+    /config/topics/T, /config/brokers/1     dynamic configs; /config/brokers/<default> for all brokers
     /config/{clients,users,ips}/N           quotas and credentials; /config/users/U/clients/C for both
-    /config/groups/G                        the same for a group, its name as in an address: it may have slashes
-    /config/changes/config_change_N         which of them has changed; removed by time
-    /admin/delete_topics/T                  a topic that is to go, until it has
-    /admin/reassign_partitions              partitions that are to move, written by tools; gone when they have
-    /admin/preferred_replica_election       partitions whose first replica is to lead, likewise
+    /config/groups/G                        configs of a group; the name is URL-encoded, since it may have slashes
+    /config/changes/config_change_N         notice of a changed config; removed after some time
+    /admin/delete_topics/T                  a topic to be deleted; removed when that is done
+    /admin/reassign_partitions              reassignments requested by old tools; removed when they are done
+    /admin/preferred_replica_election       preferred leader elections requested by old tools, likewise
     /isr_change_notification/isr_change_N   partitions whose leader has written its state itself (Kafka before 2.7)
     /log_dir_event_notification/...         a broker that has lost a log directory
-    /controller                             ephemeral; who decides
-    /controller_epoch                       how often that has changed; every write of a controller checks its version
+    /controller                             ephemeral; the controller
+    /controller_epoch                       number of controller changes; every write of a controller checks its version
     /cluster/id, /feature, /latest_producer_id_block
-    /consumers/G/ids, owners, offsets       groups of the 0.8 era: members, who reads what, and decimal offsets
+    /consumers/G/ids, owners, offsets       groups of Kafka 0.8: members, partition owners, and decimal offsets
 
 Old tools read these nodes with small parsers: numbers stay below 2^31 and timestamps are strings.
 """
@@ -62,7 +62,7 @@ FEATURE = "/feature"
 PRODUCER_IDS = "/latest_producer_id_block"
 CONSUMERS = "/consumers"
 ENTITY_CONFIGS = (f"{USER_CONFIGS}/", f"{CLIENT_CONFIGS}/", f"{IP_CONFIGS}/")
-# Options whose changes have no notice: what is written instead.
+# Entity types without change notices: the node that is written instead.
 SILENT = {"groups": GROUP_CONFIGS, "client-metrics": CLIENT_METRICS_CONFIGS}
 PARENTS = (
     "/brokers",
@@ -94,7 +94,7 @@ LOG_DIR_FAILURE = 1
 FEATURES_ENABLED = 1
 DEFAULT_ENTITY = "<default>"
 NUMBER_MAX = 0x7FFFFFFF
-MALFORMED = (ValueError, KeyError, TypeError, AttributeError)  # what decoding raises for what was not written by us
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError)  # what decoding raises for malformed nodes
 PLAINTEXT = "PLAINTEXT"
 
 
@@ -132,7 +132,7 @@ def is_derived(path: str) -> bool:
 
 
 def group_config_path(group: str) -> str:
-    from urllib.parse import quote  # few groups have options of their own
+    from urllib.parse import quote  # imported late: few groups have configs
 
     return f"{GROUP_CONFIGS}/{quote(group, safe='')}"
 
@@ -145,12 +145,12 @@ def user_node(name: str) -> str:
 
 
 def entity_path(node: str) -> str:
-    """Of what is kept of a user, a client id, both, or an address: see `ottla.quota.entity`."""
+    """The path of the node of a user, a client id, both, or an IP address: see `ottla.quota.entity`."""
     return f"{CONFIGS}/{node}"
 
 
 def user_at(node: str) -> str | None:
-    """The user whose node this is, given by its path below /config; None if it is another's, or the default's."""
+    """The user of a node, given by its path below /config; None if it is no user's, or the default user's."""
     kind, _, name = node.partition("/")
     return group_name(name) if kind == "users" and "/" not in name and name != DEFAULT_ENTITY else None
 
@@ -182,18 +182,18 @@ def consumer_offset_path(group: str, topic: str, index: int) -> str:
 
 
 def sequence_number(path: str) -> int:
-    """The number that the store has given to a sequential node."""
+    """The number that the store assigned to a sequential node."""
     return int(path[-10:])
 
 
 def is_sensitive(path: str) -> bool:
-    """Whether the node may hold what others must not read."""
+    """Whether the node may hold secrets."""
     return path.startswith(SENSITIVE)
 
 
 def encode_broker(broker: Broker, now_ms: int) -> bytes:
     protocols = {name: broker.protocols.get(name, PLAINTEXT) for name in broker.endpoints}
-    # What clients of 0.8 read; they speak nothing but PLAINTEXT.
+    # Clients of 0.8 read these fields; they support only PLAINTEXT.
     plain = (address for name, address in broker.endpoints.items() if protocols[name] == PLAINTEXT)
     host, port = next(plain, (None, -1))
     fields: dict[str, Any] = {
@@ -228,7 +228,7 @@ def decode_broker(broker: int, data: bytes, epoch: int) -> Broker:
 
 
 class TopicAssignment(NamedTuple):
-    """A topic's node: who holds which partition. `id` is None where a tool older than topic ids wrote it."""
+    """A topic's node: the replicas of each partition. `id` is None if a tool older than topic ids wrote it."""
 
     id: bytes | None
     replicas: dict[int, tuple[int, ...]]
@@ -257,7 +257,7 @@ def decode_topic(data: bytes) -> TopicAssignment:
 
 
 def encode_state(partition: Partition, controller_epoch: int) -> bytes:
-    # Written for every partition at a start after a crash, hence without the general encoder.
+    # Written for every partition after a crash, so it is formatted directly, for speed.
     isr = ",".join(map(str, partition.isr))
     return (
         f'{{"controller_epoch":{controller_epoch},"leader":{partition.leader},"version":1,'
@@ -272,20 +272,20 @@ def decode_state(
     adding: tuple[int, ...] = (),
     removing: tuple[int, ...] = (),
 ) -> Partition:
-    if node is None:  # the topic was written but no leader chosen yet
+    if node is None:  # the topic was created but has no leader yet
         return Partition(index, replicas, (), NO_LEADER, NO_LEADER, NO_LEADER, adding, removing)
     isr, leader, epoch, _ = _decode_leader(node.data)
     return Partition(index, replicas, isr, leader, epoch, node.stat.version, adding, removing)
 
 
 def decode_state_epoch(data: bytes) -> int:
-    """The epoch of the controller that has chosen the leader."""
+    """The epoch of the controller that elected the leader."""
     return _decode_leader(data)[3]
 
 
 @lru_cache(1000)
 def _decode_leader(data: bytes) -> tuple[tuple[int, ...], int, int, int]:
-    """Remembered, because after a start most partitions say the same."""
+    """Cached, because after a start most partitions have the same state."""
     fields = _decode(data)
     leader, epoch, controller_epoch = fields["leader"], fields["leader_epoch"], fields.get("controller_epoch", 0)
     if leader != NO_LEADER:
@@ -303,9 +303,9 @@ def decode_configs(data: bytes) -> dict[str, str]:
 
 
 class ConfigChange(NamedTuple):
-    """Whose options have changed: of `topics`, `brokers`, `clients`, `users` or `ips`, and its name.
+    """The entity whose configs have changed. `kind` is `topics`, `brokers`, `clients`, `users` or `ips`.
 
-    Names of clients and users are as in an address; both together are `users`, with the name `U/clients/C`.
+    Names of clients and users are URL-encoded; a user with a client id is in `users`, with the name `U/clients/C`.
     """
 
     kind: str
@@ -317,7 +317,7 @@ def encode_config_change(change: ConfigChange) -> bytes:
 
 
 def decode_config_change(data: bytes) -> ConfigChange:
-    """Written by any version of Kafka: with a path, with kind and name apart, or in 0.8 as the bare name of a topic."""
+    """Decodes all versions of Kafka: with a path, with separate kind and name, or (0.8) just the name of a topic."""
     fields = _load(data)
     if isinstance(fields, str):
         return ConfigChange("topics", fields)
@@ -331,10 +331,10 @@ def decode_config_change(data: bytes) -> ConfigChange:
 
 
 def notify_of_config(kind: str, name: str) -> Op:
-    """The write that tells the other brokers of changed options; it goes with the write that changes them.
+    """The write that notifies other brokers of changed configs; it belongs in the transaction that changes them.
 
-    Kafka with ZooKeeper does not know options of groups nor those of client metrics, and a change that it does not know
-    stops it from seeing later ones. So their common parent is written instead.
+    Kafka with ZooKeeper does not know configs of groups and client metrics, and a notice that it does not know stops it
+    from seeing later ones. So for these the common parent node is written instead.
     """
     if kind in SILENT:
         return Set(SILENT[kind], b"")
@@ -365,7 +365,7 @@ def encode_reassignment(replicas: Mapping[tuple[str, int], Iterable[int]]) -> by
 
 
 def decode_reassignment(data: bytes) -> dict[tuple[str, int], tuple[int, ...]]:
-    """The replicas that each partition is to have. Log directories, which tools may name too, are for the brokers."""
+    """The target replicas of each partition. Log directories, which tools may also name, are ignored here."""
     partitions = _decode(data).get("partitions") or ()
     return {(str(one["topic"]), _number(one["partition"])): _brokers(one["replicas"]) for one in partitions}
 
@@ -411,12 +411,12 @@ def decode_producer_ids(data: bytes) -> int:
 
 
 def new_uuid(random_bytes: Callable[[int], bytes]) -> bytes:
-    """Sixteen random bytes, marked as a UUID of version 4."""
+    """A random UUID of version 4."""
     while True:
         value = bytearray(random_bytes(16))
         value[6] = value[6] & 0x0F | 0x40
         value[8] = value[8] & 0x3F | 0x80
-        # A leading dash in its text would look like an option to the command line tools.
+        # A leading dash in the text form would look like an option on a command line.
         if not encode_uuid(bytes(value)).startswith("-"):
             return bytes(value)
 
@@ -434,9 +434,9 @@ def decode_uuid(text: str) -> bytes:
 
 
 def image_of(nodes: Mapping[str, Znode], *, malformed: set[str] | None = None) -> Image:
-    """The image that a whole tree stands for. Topics without an id keep a zero one until the controller gives it.
+    """The image for a whole tree. Topics without an id get a zero id until the controller assigns one.
 
-    Where anybody may write, brokers and topics that cannot be understood are left out. Their paths go to `malformed`.
+    With `malformed`, malformed brokers and topics are skipped and their paths added to it; without it they raise.
     """
     below = _children(nodes, (BROKERS, TOPICS, BROKER_CONFIGS, GROUP_CONFIGS, CLIENT_METRICS_CONFIGS))
     entities = split_entities(
@@ -477,7 +477,7 @@ def image_of(nodes: Mapping[str, Znode], *, malformed: set[str] | None = None) -
 
 
 def split_entities(kept: Mapping[str, Configs]) -> tuple[dict[str, Configs], dict[str, Configs]]:
-    """What is kept of users by their names, and of all others by their paths below /config."""
+    """The values of users by name, and of all other entities by path below /config."""
     users: dict[str, Configs] = {}
     others: dict[str, Configs] = {}
     for path, pairs in kept.items():
@@ -501,7 +501,7 @@ def _topic_in(nodes: Mapping[str, Znode], name: str, node: Znode) -> Topic:
 def topic_of(
     name: str, assignment: TopicAssignment, states: Mapping[int, Znode | None], configs: Mapping[str, str]
 ) -> Topic:
-    """The topic that its nodes stand for; without an id it gets a zero one."""
+    """The topic built from its nodes; without an id it gets a zero one."""
     _, replicas, adding, removing = assignment
     partitions = tuple(
         decode_state(index, replicas[index], states.get(index), adding.get(index, ()), removing.get(index, ()))
@@ -544,7 +544,7 @@ def _encode(fields: Mapping[str, Any]) -> bytes:
 
 
 def _brokers(value: Any) -> tuple[int, ...]:
-    """A list of different brokers. Anybody may write a node, and what is not a number cannot be sent to a broker."""
+    """A list of distinct brokers. Anybody may write a node, and only valid ids can be sent to brokers."""
     if not isinstance(value, list) or len(set(map(_number, value))) < len(value):
         raise ValueError(f"not a list of brokers: {value!r:.80}")
     return tuple(value)

@@ -1,12 +1,12 @@
 """The metadata store of a cluster: a client of ZooKeeper, on kazoo.
 
-kazoo runs one thread that speaks with the server (`kazoo_thread.py`); everything else happens on the event loop. Calls
-go out in the order they were made, a few at a time. When the connection is lost they fail: `Unavailable` if a call was
-not sent, `Unknown` if it was and no answer came.
+kazoo runs one thread that talks to the server (`kazoo_thread.py`); everything else runs on the event loop. Calls are
+sent in order, with a limited number in flight. When the connection is lost they fail: `Unavailable` if a call was not
+sent, `Unknown` if it was sent but not answered.
 
-kazoo's watches are for one event. Here they are set again before anybody is told, on the same connection and in order,
-so that a reader misses nothing after an event. kazoo forgets them with the connection: then all are set again, and each
-is told that it may have missed something.
+kazoo's watches fire only once. Here they are set again before the callbacks run, on the same connection and in order,
+so that a callback that reads misses no change. kazoo drops all watches with the connection: then they are set again,
+and every callback gets the event `missed`.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.zookeeper")
 
 REQUEST_SIZE_MAX = 1_000_000  # a little below ZooKeeper's own limit, jute.maxbuffer
-OP_SIZE = 64  # of an operation, beside its path and data
+OP_SIZE = 64  # bytes of an operation besides its path and data
 REVIVE_S = 1.0
 PATIENCE_S_MIN = 3.0
-ENDED = (KeeperState.CLOSED, KeeperState.AUTH_FAILED)  # states that kazoo does not leave by itself
+ENDED = (KeeperState.CLOSED, KeeperState.AUTH_FAILED)  # final states: kazoo does not reconnect from them
 RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}  # of connecting; seconds
 ERRORS: dict[type[Exception], type[metadata_store.StoreError]] = {
     exceptions.NoNodeError: metadata_store.NoNode,
@@ -74,7 +74,7 @@ KINDS = {
 
 
 class Tls(NamedTuple):
-    """Files in PEM: whom to trust, and who we are."""
+    """PEM files: the trusted certificates, and our own certificate with its key."""
 
     trusted: str | None
     certificate: str | None
@@ -88,7 +88,7 @@ class ZooKeeperSettings(NamedTuple):
     connection_timeout_ms: int = 18_000
     in_flight_max: int = 10
     credentials: str | None = None  # user:password of ZooKeeper's digest scheme
-    protect: bool = False  # nodes are for their creator to write, and the sensitive ones to read
+    protect: bool = False  # set ACLs: only the creator may write nodes, and read sensitive ones
     tls: Tls | None = None
 
 
@@ -103,14 +103,14 @@ class ZooKeeper:
         self._session = 0
         self._waiting: deque[Call] = deque()
         self._sent: set[Call] = set()
-        self._cut = False  # a call has failed with the connection, and the news of that is on its way
+        self._cut = False  # a call has failed with the connection, but the state change has not arrived yet
         self._watches: dict[str, Watch] = {}
         self._subscribers: list[Callable[[SessionEvent], None]] = []
         self._connecting: asyncio.Future[None] | None = None
         self._reviving: asyncio.Future[object] | None = None
 
     async def open(self) -> None:
-        """Connect, and make the root of all paths if it is not there. Unavailable when no server answers in time."""
+        """Connect, and create the chroot path if it is missing. Unavailable when no server answers in time."""
         loop = asyncio.get_running_loop()
         self._mailbox = Mailbox(loop)
         self._connecting = loop.create_future()
@@ -170,7 +170,7 @@ class ZooKeeper:
         return sorted(await self._list(path))
 
     async def tree(self, path: str) -> dict[str, Znode]:
-        """Level by level, each in one go."""
+        """Read level by level, each level concurrently."""
         found: dict[str, Znode] = {}
         level = [path]
         while level:
@@ -181,7 +181,7 @@ class ZooKeeper:
         return found
 
     async def _gather(self, call: Callable[[str], asyncio.Future[Any]], paths: Iterable[str]) -> dict[str, Any]:
-        """What the calls answer; nodes that are gone meanwhile are left out."""
+        """The results of the calls, without nodes that were deleted meanwhile."""
         calls = {path: call(path) for path in paths}
         results = await asyncio.gather(*calls.values(), return_exceptions=True)
         for result in results:
@@ -219,7 +219,7 @@ class ZooKeeper:
                 request.check(path, op.version)
         results: list[Any] = await self._call(ops[0].path, request.commit_async)
         for op, result in zip(ops, results, strict=True):
-            # Those before the one that failed say that they were rolled back, those after that they were not tried.
+            # Ops before the failed one report a rollback, those after it that they were not tried.
             if isinstance(result, Exception) and not isinstance(result, exceptions.RolledBackError):
                 raise translate_error(result, op.path)
         return results
@@ -246,7 +246,7 @@ class ZooKeeper:
         return cancel
 
     def _arm(self, watch: Watch, *, node: bool = True, children: bool = True) -> None:
-        """Have the server tell of the next change. Without a connection it is done when there is one."""
+        """Set the watch on the server. Without a connection this is done on reconnect."""
         if not self.connected:
             return
         full = self._full(watch.path)
@@ -260,10 +260,10 @@ class ZooKeeper:
             ).add_done_callback(watch.on_armed)
 
     def on_watch(self, watch: Watch, kind: str) -> None:
-        """A watch has fired, and with that it is gone from the server."""
+        """A watch has fired: the server has dropped it, so set it again."""
         if self._watches.get(watch.path) is not watch:
             return
-        # The children of a new node are not watched yet, those of one that is gone cannot be.
+        # The children of a new node are not watched yet, those of a deleted one cannot be.
         self._arm(watch, node=kind != "children", children=kind in ("created", "children"))
         watch.tell(kind)
 
@@ -323,14 +323,14 @@ class ZooKeeper:
                 watch.tell("missed")
 
     def _revive(self) -> None:
-        """kazoo's thread has ended, over a bug or a refusal: begin again."""
+        """kazoo's thread has ended, because of a bug or rejected credentials: restart it."""
         under_way = self._reviving is not None and not self._reviving.done()
         if self._client is not None and not self._client.connected and not under_way:
-            logger.error("the client of ZooKeeper has ended, and begins again")
+            logger.error("the ZooKeeper client has stopped: restarting it")
             self._reviving = asyncio.ensure_future(asyncio.to_thread(self._client.start_async))
 
     def _call(self, path: str, send: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Have a call sent when its turn comes. The future has the answer or the error."""
+        """Queue a call. The future gets its result or error."""
         call = Call(self, path, send)
         if not self.connected:
             call.future.set_exception(metadata_store.Unavailable(f"{path}: not connected to ZooKeeper"))
@@ -347,7 +347,7 @@ class ZooKeeper:
                 call.begin()
 
     def on_answer(self, call: Call, value: object, error: Exception | None) -> None:
-        """kazoo has an answer. One that comes after the connection was lost is for a call that was given up."""
+        """kazoo has a result. After a lost connection it is ignored: the call has failed already."""
         if call not in self._sent:
             return
         self._sent.discard(call)
@@ -374,9 +374,9 @@ class ZooKeeper:
         return (self._root or "/") if path == "/" else self._root + path
 
     def _acl(self, path: str) -> list[Any] | None:
-        """Kafka's rule: all for the creator, reading for everybody, but not of what may hold passwords.
+        """Kafka's rule: the creator may do everything, others may read, except nodes that may hold passwords.
 
-        Old consumers, whoever they are, make their nodes below /consumers.
+        /consumers is open to all: old consumers create their nodes below it.
         """
         if not self._settings.protect or path == znodes.CONSUMERS:
             return None
@@ -385,7 +385,7 @@ class ZooKeeper:
 
 
 class Watch:
-    """The subscribers of one node. kazoo calls each of the two callbacks once for each time that it is set."""
+    """The subscribers of one node. kazoo calls each of the two callbacks once each time it is set."""
 
     def __init__(self, owner: ZooKeeper, path: str) -> None:
         self.path = path
@@ -393,11 +393,11 @@ class Watch:
         self._owner = owner
 
     def on_node_change(self, event: WatchedEvent) -> None:
-        if event.type in KINDS:  # others tell of the connection
+        if event.type in KINDS:  # others are about the connection
             self._owner.on_watch(self, KINDS[event.type])
 
     def on_children_change(self, event: WatchedEvent) -> None:
-        if event.type == EventType.CHILD:  # the end of the node is told by the other
+        if event.type == EventType.CHILD:  # deletion of the node is reported by the other callback
             self._owner.on_watch(self, KINDS[event.type])
 
     def tell(self, kind: str) -> None:
@@ -405,14 +405,14 @@ class Watch:
             call_guarded(callback, Event(kind, self.path))
 
     def on_armed(self, answer: asyncio.Future[Any]) -> None:
-        """A node that is not there has no children; and the next connection sets every watch again."""
+        """Ignores NoNode (a missing node has no children) and lost connections (reconnecting sets all watches)."""
         error = None if answer.cancelled() else answer.exception()
         if error is not None and not isinstance(error, metadata_store.NoNode | metadata_store.Unavailable):
             logger.error("a node cannot be watched", extra={"path": self.path, "reason": str(error)})
 
 
 class Call:
-    """A call that was not answered yet."""
+    """A call that is waiting for its result."""
 
     def __init__(self, owner: ZooKeeper, path: str, send: Callable[[], Any]) -> None:
         self.path = path
@@ -428,12 +428,12 @@ class Call:
 
 
 def patience_s(session_s: float) -> float:
-    """How long to wait for one server: so that a session outlives two that say nothing."""
+    """How long to wait for one server, so that a session survives two servers that do not respond."""
     return max(session_s / 3, min(session_s, PATIENCE_S_MIN))
 
 
 def client_logger() -> logging.Logger:
-    """kazoo logs the same lines at every attempt to connect. Only errors are kept, unless its logger is set to more."""
+    """kazoo logs the same lines at every attempt to connect. Keep only errors, unless our logger is at DEBUG."""
     kazoo = logger.getChild("client")
     kazoo.setLevel(logging.NOTSET if logger.isEnabledFor(logging.DEBUG) else logging.ERROR)
     return kazoo
@@ -456,7 +456,7 @@ def translate_error(error: Exception, path: str) -> metadata_store.StoreError:
 
 
 def settings_of(config: BrokerConfig) -> ZooKeeperSettings:
-    """What the broker's options say of ZooKeeper."""
+    """The ZooKeeper settings from the broker's config."""
     assert config.zookeeper_connect, "a member has a ZooKeeper"
     tls = Tls(
         config.zookeeper_ssl_truststore_location,

@@ -1,10 +1,10 @@
-"""How a broker starts: alone on a SQLite metadata store, or as a member of a cluster. Each builds its own parts.
+"""How a broker starts: as a single node with a SQLite metadata store, or as a member of a cluster.
 
-    alone.py     one node
-    member.py    one of several, with ZooKeeper
-    logs.py      whose log folders these are, and the options of their logs
+    alone.py     single node
+    member.py    cluster member, with ZooKeeper
+    logs.py      the owner of the log folders, and the configs of their logs
 
-`broker.py` builds what is the same in both.
+`broker.py` builds what both have in common.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ class Founding(Protocol):
     def producer_ids(self) -> ProducerIds: ...
 
     async def open(self, endpoints: Endpoints, waits: Waits) -> None:
-        """Find out who this broker is, what the cluster is like, and which logs there are. Nobody is served yet."""
+        """Determine the broker id, load the cluster's metadata, and open the logs. No client is served yet."""
 
     async def begin(self) -> None:
-        """Called when clients can be answered: register this broker."""
+        """Called when requests can be answered: register this broker."""
 
     def missing(self) -> list[str]:
         """What this broker waits for before it can serve clients; empty when it can."""
 
     async def leave(self) -> None:
-        """The broker is about to stop: have others take over, while clients are still answered."""
+        """The broker is about to stop: move leadership to others, while clients are still served."""
 
     async def close(self) -> None:
         """The broker has stopped."""

@@ -1,4 +1,4 @@
-"""A broker that stands alone: it leads whatever it holds, and its metadata are in a file beside its logs."""
+"""A single-node broker: it is leader of all its partitions, and its metadata is in a file beside its logs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.broker")
 
-# In the first log directory; Apache Kafka looks at folders only. The journal is what the other is rebuilt from.
+# In the first log directory; Apache Kafka only looks at folders. A lost metadata file is rebuilt from the journal.
 METADATA_FILE = "ottla-metadata.sqlite"
 JOURNAL_FILE = "ottla-settings.journal"
 
@@ -80,13 +80,13 @@ class Alone:
         self._put_away()
 
     async def begin(self) -> None:
-        """One node has nobody to tell."""
+        """A single node has nothing to register with."""
 
     def missing(self) -> list[str]:
         return []
 
     async def leave(self) -> None:
-        """There is no other broker to take over."""
+        """There is no other broker to move leadership to."""
 
     async def close(self) -> None:
         await self.metadata_store.close()
@@ -102,15 +102,15 @@ class Alone:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from error
 
     def _put_away(self) -> None:
-        """Logs that the cluster does not want here: those that hold nothing were made for a topic that never came."""
+        """Set aside logs of no topic; delete empty ones, which were created for a topic whose creation failed."""
         unwanted = [log for log in self._store.logs.values() if not self.replicas.hosts(log)]
         for empty in (one for one in unwanted if one.end == 0):
-            log.warning("an empty log of no topic is removed", extra={"log": repr(empty)})
+            log.warning("removing an empty log that belongs to no topic", extra={"log": repr(empty)})
             self._store.delete(empty)
         self._store.set_aside(one for one in unwanted if one.end > 0)
 
     def _look_for_missing(self, known: Image, node_id: int) -> None:
-        """What was led here before and has no log now: it may be in a directory that is offline, or it is gone."""
+        """Find partitions of this broker without a log: it is in an offline directory, or it is gone."""
         store = self._store
         self.replicas.lose(store.broken)
         here = store.logs.keys() | store.broken.keys()
@@ -124,14 +124,14 @@ class Alone:
             self.replicas.lose(missing)
             return
         for topic, index in missing:
-            log.error("the log of %s-%d is gone from %s: it begins again, empty", topic, index, self._config.log_dirs)
+            log.error("the log of %s-%d is gone from %s: starting it empty", topic, index, self._config.log_dirs)
 
     def _epoch_of(self, topic: str, index: int) -> int:
         found = self._store.logs.get((topic, index))
         return NO_LEADER if found is None else found.latest_epoch
 
     def _legacy(self) -> Legacy:
-        """What Apache Kafka left in folders that it has used: logs, and the options that only its quorum knows."""
+        """What Apache Kafka left in its folders: logs, and the configs that only its quorum's metadata log holds."""
         store = self._store
         logs = [
             FoundLog(

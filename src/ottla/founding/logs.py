@@ -1,4 +1,4 @@
-"""Whose log folders these are, and with which options the logs in them are opened."""
+"""The owner of the log folders, and the configs with which their logs are opened."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def choose_node_id(config: BrokerConfig, meta: Meta) -> int:
-    """Whose folders these are: new ones become ours, used ones must have been ours."""
+    """The node id. New log folders become ours; used ones must belong to this node."""
     if meta.node_id is None or meta.node_id == config.node_id:
         return config.node_id
     if {"node.id", "broker.id"} & config.given.keys():
@@ -27,7 +27,7 @@ def choose_node_id(config: BrokerConfig, meta: Meta) -> int:
 
 
 def configs_of(config: BrokerConfig, image: Image) -> Callable[[str], TopicConfig]:
-    """How logs are to be opened: with the options of their topics, as far as they are known."""
+    """The config for each log: that of its topic, if the topic is known."""
 
     def config_of(name: str) -> TopicConfig:
         topic = image.topics.get(name)

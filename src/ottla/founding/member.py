@@ -1,8 +1,8 @@
-"""A member of a cluster: ZooKeeper says who belongs to it, the controller what this broker leads and follows.
+"""A member of a cluster: ZooKeeper holds the membership, and the controller assigns leaders and followers.
 
-open     connect to ZooKeeper, learn the broker's number and the topics' options, open the logs
-begin    register, stand for controller, wait until the controller has told us of the cluster
-leave    have others lead what is led here, give the office and the registration back
+open     connect to ZooKeeper, get the broker id and topic configs, open the logs
+begin    register, run for controller, wait for the cluster's metadata from the controller
+leave    move leadership to other brokers (controlled shutdown)
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ log = logging.getLogger("ottla.broker")
 
 EPOCH_MAX = 0x7FFFFFFF
 RETRY_S = 1.0
-GIVEN_UP_S_MAX = 20.0  # beyond the session's time-out: how long a start after a crash waits for an election
+GIVEN_UP_S_MAX = 20.0  # on top of the session timeout: how long a start after a crash waits for elections
 TOLD_S_MAX = 10.0  # how long a start waits for the controller's first request; after that clients wait instead
 
 
@@ -76,7 +76,7 @@ class Joined:
         self._member = Registration(self.metadata_store, config, clock, store.disk)
         self._endpoints: Endpoints = {}
         self._registered = False
-        self._clean = True  # whether the former life stopped in good order
+        self._clean = True  # whether the last stop was clean
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, endpoints: Endpoints, waits: Waits) -> None:
@@ -95,7 +95,7 @@ class Joined:
         self._clean = all(store.disk.exists(os.path.join(path, CLEAN_MARKER)) for path in config.log_dirs)
         await asyncio.to_thread(store.open, configs_of(metadata.config, known), replicated=True)
         if meta.node_id is None and not config.node_id_given and store.logs:
-            # With a number that was made up for it, none of these logs would be this broker's.
+            # With a generated id, none of these logs would belong to this broker.
             reason = "the log folders hold partitions, and meta.properties does not say whose they are: set broker.id"
             raise BrokerError(ErrorCode.INVALID_CONFIG, reason)
         self._put_away(known, malformed)
@@ -107,7 +107,7 @@ class Joined:
         self.membership.brokers = {**registered, this.id: this}
 
     async def _read_tree(self, path: str) -> dict[str, Znode]:
-        """At the start, when nobody would try again: wait for a store that has gone away meanwhile."""
+        """Read a tree at start. Retries for a while if the connection to the store is lost: nobody else would."""
         until = self._clock.monotonic() + self._config.zookeeper_connection_timeout_ms / 1000
         while True:
             try:
@@ -135,7 +135,7 @@ class Joined:
         )
 
     def _credentials(self) -> Credentials | None:
-        """What the other brokers ask for; nothing on a plain listener."""
+        """The credentials for the inter-broker listener; None for PLAINTEXT."""
         listener = self._config.inter_broker
         if listener.protocol == "PLAINTEXT":
             return None
@@ -161,14 +161,14 @@ class Joined:
 
     async def _read_controller_epoch(self) -> int:
         data = (await self.metadata_store.get(znodes.CONTROLLER_EPOCH)).data
-        return int(data) if data.isdigit() else EPOCH_MAX  # an epoch that cannot be read refuses no controller
+        return int(data) if data.isdigit() else EPOCH_MAX  # an unreadable epoch must not reject any controller
 
     async def _tell_of_directory(self) -> None:
         said = znodes.encode_log_dir_event(self.metadata.node_id)
         await self.metadata_store.create(znodes.LOG_DIR_EVENT_PREFIX, said, sequential=True)
 
     def _settle(self, old: Image | None, new: Image) -> None:
-        """New defaults of the broker reach its logs a few at a time."""
+        """Apply new broker defaults to the logs, a few at a time."""
         if old is not None and old.broker_configs is not new.broker_configs:
             self._own(self.replicas.settle())
 
@@ -183,13 +183,13 @@ class Joined:
             log.error("%s failed", task.get_coro(), exc_info=error)
 
     async def _wait_for_controller(self) -> None:
-        """Wait until the controller's image has this broker."""
+        """Wait until the controller has sent metadata that includes this broker."""
         node_id, told = self.metadata.node_id, asyncio.Event()
 
         def look(_: Image | None, new: Image) -> None:
             if node_id in new.brokers and not told.is_set():
                 told.set()
-                # What it does not tell of by then was deleted while this broker started.
+                # Topics that the controller has not sent by then were deleted while this broker started.
                 asyncio.get_running_loop().call_later(TOLD_S_MAX, self.membership.awaited.clear)
 
         self.metadata.subscribe(look)
@@ -197,7 +197,7 @@ class Joined:
             async with asyncio.timeout(TOLD_S_MAX):
                 await told.wait()
         except TimeoutError:
-            log.warning("the controller has not told this broker of the cluster yet: it serves clients when it has")
+            log.warning("no metadata from the controller yet: clients are served when it arrives")
 
     def missing(self) -> list[str]:
         if not self._registered:
@@ -228,10 +228,10 @@ class Joined:
         await self.metadata_store.close()
 
     def _put_away(self, known: Image, malformed: set[str]) -> None:
-        """Logs of partitions that are gone, or have moved away, while this broker was down.
+        """Set aside logs of partitions that were deleted or reassigned while this broker was down.
 
-        One of a topic with another id stays where it is: the controller is told, and somebody has to look. So do those
-        of a topic whose node cannot be understood.
+        The log of a topic with another id stays: the controller is informed, and somebody has to check it. So do logs
+        of a topic whose node is malformed.
         """
         for path in sorted(malformed):
             log.error("a node in ZooKeeper cannot be understood", extra={"path": path})
@@ -246,9 +246,9 @@ class Joined:
         )
 
     async def _catch_up(self) -> None:
-        """This broker had lost its session and is back: what was moved away or deleted meanwhile goes.
+        """After a lost session: set aside partitions that were reassigned or deleted meanwhile.
 
-        The controller said so to nobody. It may say it again, but not if it is another one by now.
+        The controller could not inform this broker then. It may do so again, but a new controller will not.
         """
         hosted, before = dict(self._store.logs), self.metadata.image
         nodes = await self._read_topics()
@@ -271,7 +271,7 @@ class Joined:
                 self.metadata.publish(present.without_topics(*gone))
 
     async def _read_topics(self) -> Mapping[str, Znode]:
-        """As they are now. A server of the store may be behind; it answers a write when it has caught up."""
+        """The current topics. A ZooKeeper server may lag; it answers a write only when it has caught up."""
         while True:
             try:
                 with suppress(NodeExists):
@@ -294,6 +294,6 @@ class Joined:
 
 
 def zookeeper(config: BrokerConfig) -> MetadataStore:
-    from ottla.cluster.zookeeper import ZooKeeper, settings_of  # a simulation brings a store of its own
+    from ottla.cluster.zookeeper import ZooKeeper, settings_of  # imported late: simulations use another store
 
     return ZooKeeper(settings_of(config))

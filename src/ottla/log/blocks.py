@@ -1,12 +1,12 @@
-"""Blocks of an offset index that readers were in lately, unpacked: most readers go on where they stopped.
+"""A cache of recently read offset index blocks, unpacked: most readers continue where they stopped.
 
-A reader of old records needs an entry of the index for every fetch, and the next one is mostly in the same block. Each
-reader is somewhere else, so several blocks are kept; the one that was read first goes first. What is in the file of an
-index only changes by being cut off, and whoever does that forgets the blocks.
+A reader of old records needs an index entry for every fetch, and the next one is usually in the same block. Readers are
+at different places, so several blocks are kept; the oldest is evicted first. The content of an index file changes only
+by truncation, which clears the cache.
 
-A scan leaves blocks behind in every segment that it has passed, so there is also a bound for all of them together: for
-all brokers of the process, each of which may have a thread of its own. So whoever adds a block may take one away from
-under somebody who reads. Lists are therefore never changed, but replaced.
+A scan leaves blocks behind in every segment it passes, so there is also a limit for all segments together. It is shared
+by all brokers of the process, each of which may have its own thread. So adding a block may evict one that another
+thread is reading. Lists are therefore never modified, but replaced.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from collections import deque
 from threading import Lock
 from weakref import ref
 
-BLOCKS_MAX = 64  # as many readers of one segment; 4 kB each
+BLOCKS_MAX = 64  # per segment, enough for as many readers; 4 kB each
 KEPT_MAX = 1024  # of all segments
 INT = "I"
 assert array(INT).itemsize == 4, "entries are pairs of four bytes"
 
-_kept: deque[tuple[ref[Blocks], int]] = deque()  # whose, and which: in the order in which they were read
-_lock = Lock()  # of who adds
+_kept: deque[tuple[ref[Blocks], int]] = deque()  # owner and first offset, in the order in which they were added
+_lock = Lock()  # held while adding
 
 
 class Blocks:
@@ -38,7 +38,7 @@ class Blocks:
         return len(self._lows)
 
     def floor(self, offset: int) -> tuple[int, int] | None:
-        """The last entry at or below `offset`, if a block that is kept says which it is."""
+        """The last entry at or below `offset`, if it is in a cached block."""
         lows = self._lows
         at = bisect_right(lows, offset)
         if not at:
@@ -51,7 +51,7 @@ class Blocks:
         return offsets[at], positions[at]
 
     def add(self, block: bytes) -> None:
-        """Keep a block as it stands in the file."""
+        """Cache a block, given as it is in the file."""
         entries = array(INT, block)
         if sys.byteorder == "little":
             entries.byteswap()

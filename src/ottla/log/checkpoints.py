@@ -9,8 +9,8 @@ In a log directory, one line for each partition (`recovery-point-offset-checkpoi
     orders 1 1177
 
 In a partition's folder, `leader-epoch-checkpoint` has the same shape with lines of epoch and first offset, and
-`partition.metadata` names the topic id. `meta.properties` says whose directory it is; `.kafka_cleanshutdown` is there
-only while no broker works in the directory and the last one stopped in good order.
+`partition.metadata` holds the topic id. `meta.properties` names the owner of the directory; `.kafka_cleanshutdown`
+exists only while no broker uses the directory and the last one stopped cleanly.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CorruptCheckpointError(ValueError):
 
 
 class Meta(NamedTuple):
-    """Whose log directory this is. Version 0 is written by brokers under ZooKeeper, 1 by those under KRaft."""
+    """The owner of a log directory. Version 0 is written by brokers with ZooKeeper, 1 by those with KRaft."""
 
     version: int
     node_id: int | None
@@ -126,7 +126,7 @@ def read_topic_id(disk: Disk, folder: str) -> bytes | None:
 
 
 def write_topic_id(disk: Disk, folder: str, topic_id: bytes, *, new: bool = False) -> None:
-    """`new`: there is no such file yet, so nobody can read the old one."""
+    """`new`: the file does not exist yet, so it need not be replaced atomically."""
     data = f"version: 0\ntopic_id: {id_to_text(topic_id)}".encode()
     path = os.path.join(folder, PARTITION_METADATA)
     if new:
@@ -136,7 +136,7 @@ def write_topic_id(disk: Disk, folder: str, topic_id: bytes, *, new: bool = Fals
 
 
 def id_to_text(value: bytes) -> str:
-    """Kafka writes a 16-byte id as 22 characters of base 64 for URLs."""
+    """Kafka writes a 16-byte id as 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(value).decode().rstrip("=")
 
 
@@ -157,7 +157,7 @@ def read_meta(disk: Disk, directory: str) -> Meta | None:
     except FileNotFoundError:
         return None
     except IsADirectoryError as error:
-        raise CorruptCheckpointError(f"{path} is a folder, where a file belongs: remove it, and start again") from error
+        raise CorruptCheckpointError(f"{path} is a folder but must be a file: remove it and restart") from error
     fields: dict[str, str] = {}
     for line in data.decode("latin-1").splitlines():
         if line.strip() and line.lstrip()[0] not in "#!":
@@ -191,7 +191,7 @@ def write_clean_marker(disk: Disk, directory: str, broker_epoch: int = -1) -> No
 
 
 def take_clean_marker(disk: Disk, directory: str) -> bool:
-    """Whether the last broker stopped in good order. The marker is removed: from now on a crash is a crash."""
+    """Whether the last broker stopped cleanly. Removes the marker, so that a crash from now on is detected."""
     path = os.path.join(directory, CLEAN_MARKER)
     if not disk.exists(path):
         return False

@@ -1,14 +1,14 @@
-"""Chooses which log to compact next, has it done in a thread, and puts the result in place on the loop.
+"""Chooses which log to compact next, compacts it in a thread, and puts the result in place on the event loop.
 
 The dirty part of a log begins where the last run ended (`cleaner-offset-checkpoint` of its directory) and ends before
 the active segment, before the last stable offset, and before the first segment that is younger than
-`min.compaction.lag.ms`. The log with the largest dirty part of its bytes comes first, if that part is above
-`min.cleanable.dirty.ratio`; a log with a dirty record older than `max.compaction.lag.ms` need not be above it.
+`min.compaction.lag.ms`. The log with the highest dirty ratio comes first, if the ratio is above
+`min.cleanable.dirty.ratio` or the log has a dirty record older than `max.compaction.lag.ms`.
 
-Nothing that runs in the thread touches a log: it reads closed segments, which never change, and writes files that
-nobody else knows of. In between the log may have changed by retention, truncation or deletion; `swap` notices and the
-work is thrown away. A log that cannot be compacted (a bad checksum, a full disk) rests, longer each time, so that it
-cannot keep the others waiting.
+The thread does not touch the log object: it reads closed segments, which never change, and writes files that nothing
+else uses. Meanwhile retention, truncation or deletion may change the log; `swap` notices this and discards the work. A
+log that cannot be compacted (a bad checksum, a full disk) is skipped for a while, longer after each failure, so that it
+does not hold up the others.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ottla.log.log import Log
     from ottla.log.store import LogStore
 
-WATCH_S = 1.0  # how soon another number of threads is noticed
-REST_MS = 15_000  # after a first failure; doubled with each that follows
+WATCH_S = 1.0  # how often the thread count is re-read
+REST_MS = 15_000  # pause after the first failure; doubled with each further one
 REST_MAX_MS = 3_600_000
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ logger = logging.getLogger("ottla.log")
 
 
 class Candidate(NamedTuple):
-    """A log, the part of it that may be compacted, and how urgent that is."""
+    """A log, its part that may be compacted, and how urgent that is."""
 
     log: Log
     first_dirty: int
@@ -62,7 +62,7 @@ class Candidate(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """A log whose compaction failed is left alone `until_ms`, of the steady time."""
+    """A log whose compaction failed is skipped until `until_ms` on the steady clock."""
 
     until_ms: int
     length_ms: int
@@ -97,7 +97,7 @@ class Cleaner:
             await asyncio.gather(*workers.values(), return_exceptions=True)
 
     async def _work(self, number: int) -> None:
-        """Compact one log after the other, until there are fewer threads than this one's number."""
+        """Compact one log after the other, until the thread count drops to this worker's number or below."""
         while number < self._store.config.log_cleaner_threads:
             cleaned = False
             with self._steps.attempt("compaction"):
@@ -141,7 +141,7 @@ class Cleaner:
         return rest is not None and steady_ms(self._store.clock) < rest.until_ms
 
     def choose(self, now_ms: int) -> Candidate | None:
-        """The filthiest log that is due."""
+        """The log with the highest dirty ratio that is due."""
         found: list[Candidate] = []
         logs = [
             log
@@ -178,7 +178,7 @@ class Cleaner:
         return True
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Run in a worker thread; when cancelled, tell it to stop and wait until it has."""
+        """Run in a worker thread; when cancelled, stop the thread's work and wait for it."""
         future = asyncio.get_running_loop().run_in_executor(None, work)
         try:
             return await asyncio.shield(future)
@@ -188,17 +188,17 @@ class Cleaner:
             raise
 
     def note_truncation(self, log: Log) -> None:
-        """The log was cut off at its end: what comes there now has not been compacted."""
+        """The log was truncated: new records at its end have not been compacted."""
         if log.compacted is not None and log.compacted > log.end:
             log.compacted = log.end
             log.directory.ledger.write(COMPACTED, log.directory.logs)
 
 
 def survey(log: Log, checkpoint: int | None, now_ms: int) -> Candidate:
-    """Where the dirty part of a log begins and ends, in whole segments at the end."""
+    """Where the dirty part of a log begins and ends; it ends at a segment boundary."""
     first_dirty = log.start if checkpoint is None else checkpoint
     if not log.start <= first_dirty <= log.end:
-        first_dirty = log.start  # records before the start are gone; behind the end the log was cut
+        first_dirty = log.start  # the log was truncated, or its start has moved past the checkpoint
     config, closed = log.config, log.segments[:-1]
     dirty = [segment for segment in closed if segment.end > first_dirty]
     bound = min(log.last_stable(log.high), log.active.base)
@@ -224,9 +224,9 @@ def _first_timestamp(segment: Segment) -> int:
 
 
 def swap(log: Log, planned: Sequence[Segment], cleaned: Cleaned) -> bool:
-    """Put a compacted segment in place of those it was made from. False if they are no longer what they were.
+    """Replace segments by the compacted one made from them. False if they have changed since.
 
-    A failure on the way is undone; if that fails too, this log is not served until the next start.
+    A failure in between is undone; if that fails too, this log is not served until the next start.
     """
     stem = stem_of(log.path, cleaned.base)
     old = [segment for segment in planned if segment.base in cleaned.replaced]
@@ -263,9 +263,9 @@ def swap(log: Log, planned: Sequence[Segment], cleaned: Cleaned) -> bool:
 
 
 def _rename_all(log: Log, names: Sequence[tuple[str, str]]) -> None:
-    """Rename in order, or raise with every name as it was. Recovery understands each state in between, back and forth.
+    """Rename in order, or raise with all renames undone. Recovery can handle every intermediate state.
 
-    An index that a segment does not have is passed over.
+    Missing index files are skipped.
     """
     done: list[tuple[str, str]] = []
     try:
@@ -276,7 +276,7 @@ def _rename_all(log: Log, names: Sequence[tuple[str, str]]) -> None:
     except BaseException:
         fault, log.fault = log.fault, f"{log!r}: compaction was interrupted; the next start finishes it"
         for before, after in reversed(done):
-            if not log.disk.exists(before):  # else it is the one that failed
+            if not log.disk.exists(before):  # else this is the rename that failed
                 log.disk.rename(after, before)
         log.fault = fault
         raise

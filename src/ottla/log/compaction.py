@@ -1,24 +1,24 @@
-"""Compaction of one partition: closed segments rewritten so that of each key only the last value stays.
+"""Compaction of one partition: rewrites closed segments so that only the last value of each key stays.
 
-Offsets never change and order is kept; what disappears leaves a gap. A run has two parts, both in a worker thread and
-both on a `Plan`, a value that the owner of the log took before:
+Offsets and order do not change; removed records leave gaps. A run has two parts. Both run in a worker thread on a
+`Plan`, which the event loop has taken from the log before:
 
 1. `map_keys` reads the dirty part, [first dirty, first uncleanable), into a map from key to its last offset. The map is
-   bounded; when it is full the run ends there, and the next one goes on from that offset.
+   bounded; when it is full the run ends there, and the next one continues from that offset.
 2. `clean` rewrites one group of neighbouring segments, clean and dirty ones, that together fit into one segment: a
-   record stays if no later offset is known for its key. The result lies beside the log as `<base>.log.cleaned`,
+   record stays if no later offset is known for its key. The result is written beside the log as `<base>.log.cleaned`,
    `.index.cleaned`, `.timeindex.cleaned` and, if needed, `.txnindex.cleaned`, synced.
 
-The owner then puts the group in place by renames, in the order that recovery relies on:
+The event loop then puts the result in place by renames, in the order that recovery relies on:
 
-    .cleaned → .swap (the result is whole)   originals → .deleted   .swap → no suffix
+    .cleaned → .swap (the result is complete)   originals → .deleted   .swap → no suffix
 
-A crash before the first rename leaves `.cleaned` files, which are thrown away; after it, `.swap` files, which are put
-in place of the originals in their offset range.
+A crash before the first rename leaves `.cleaned` files, which are deleted; after it, `.swap` files, which replace the
+originals in their offset range.
 
-What stays although no key asks for it: the newest batch of each active producer and the last batch of the run, as bare
-headers, for their sequence and offset; tombstones and markers of emptied transactions until their delete horizon (see
-`sieve`); markers of transactions that still have data. Data of aborted transactions goes at once.
+What stays although it is no key's last value: the newest batch of each active producer and the last batch of the run,
+as bare headers, for their sequence and offset; tombstones and markers of emptied transactions until their delete
+horizon (see `sieve`); markers of transactions that still have data. Data of aborted transactions is removed at once.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from ottla.log.transactions import Aborted
     from ottla.records.batch import Header, Record
 
-# What one key costs in a dict: key object, offset object and its share of the table just after it has doubled. Kafka's
-# table takes 24 bytes a key; the option bounds bytes, so we map fewer keys in a pass and make more passes.
+# Bytes per key in a dict: key object, offset object and its share of the table just after it has doubled. Kafka's table
+# takes 24 bytes a key. The option limits bytes, so we map fewer keys per pass and make more passes.
 KEY_COST = 160
 
-# A thread that computes holds the interpreter for milliseconds; a short sleep after this many bytes lets the loop in.
+# A busy thread holds the interpreter for milliseconds. A short sleep after this many bytes lets the event loop run.
 SLICE_SIZE = 1 << 16
 SLICE_PAUSE_S = 0.0001
 
@@ -75,7 +75,7 @@ class Source(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Everything a run needs to know, taken at one moment. `sources` are the segments below `first_uncleanable`."""
+    """All inputs of a run, taken at one moment. `sources` are the segments below `first_uncleanable`."""
 
     folder: str
     sources: tuple[Source, ...]
@@ -93,7 +93,7 @@ class Plan(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """A group rewritten into `<base>.*.cleaned`. `replaced` are the bases of the segments it stands for."""
+    """A group rewritten into `<base>.*.cleaned`. `replaced` are the bases of the segments it replaces."""
 
     base: int
     replaced: tuple[int, ...]
@@ -103,15 +103,15 @@ class Cleaned(NamedTuple):
     size_before: int
     records: int
     records_before: int
-    aborted: tuple[Aborted, ...]  # what its transaction index holds
+    aborted: tuple[Aborted, ...]  # the entries of its transaction index
 
 
 class StoppedError(Exception):
-    """The run was told to end; its unfinished files are removed."""
+    """The run was stopped; its unfinished files are removed."""
 
 
 def plan(log: Log, first_dirty: int, first_uncleanable: int, config: BrokerConfig, now_ms: int) -> Plan:
-    """What the thread needs to know of a log, taken now."""
+    """The inputs of a run over a log, taken now."""
     sources = [
         Source(
             segment.base,
@@ -123,7 +123,7 @@ def plan(log: Log, first_dirty: int, first_uncleanable: int, config: BrokerConfi
             segment.modified_ms(),
         )
         for segment in log.segments[:-1]
-        if segment.end <= first_uncleanable  # the dirty part may begin inside of a segment that must be left alone
+        if segment.end <= first_uncleanable  # the dirty part may begin inside an uncleanable segment
     ]
     memory = config.log_cleaner_dedupe_buffer_size / config.log_cleaner_threads
     return Plan(
@@ -144,7 +144,7 @@ def plan(log: Log, first_dirty: int, first_uncleanable: int, config: BrokerConfi
 
 
 class ReadThrottle:
-    """What a compaction calls with the bytes it has read: keeps it slow enough, and stops it."""
+    """Called by a compaction with the bytes it has read: limits its speed, and stops it."""
 
     def __init__(self, config: BrokerConfig, clock: Clock, stop: Event) -> None:
         self._rate = config.log_cleaner_io_max_bytes_per_second
@@ -165,7 +165,8 @@ class ReadThrottle:
 
 
 class Compaction:
-    """One run over one log. `pause` is called with the bytes read since: it may wait, or raise StoppedError."""
+    """One run over one log. `pause` is called with the bytes read since the last call: it may wait or raise
+    StoppedError."""
 
     def __init__(self, plan: Plan, disk: Disk, pause: Callable[[int], None] = lambda _: None) -> None:
         self.plan = plan
@@ -180,7 +181,7 @@ class Compaction:
         self._legacy_horizon_ms = clean[-1].modified_ms - plan.delete_retention_ms if clean else 0
 
     def map_keys(self) -> None:
-        """First part: know the last offset of every dirty key, as far as memory goes, and group the segments."""
+        """First part: map every dirty key to its last offset, as far as memory allows, and group the segments."""
         plan = self.plan
         fates = Fates()
         fates.add(overlapping(plan.aborted, plan.first_dirty, plan.first_uncleanable))
@@ -197,7 +198,7 @@ class Compaction:
             decided = span.magic == 2 and (_judge(fates, data) or batch.header(data).control)
             if span.last >= first and not decided:
                 found = self._keys(span, data, first)
-                # The first batch is taken whatever its size, or the run would never get anywhere.
+                # The first batch is taken whatever its size, or the run would make no progress.
                 if offsets and len(offsets) + sum(key not in offsets for key in found) > room:
                     return False
                 offsets.update(found)
@@ -214,7 +215,7 @@ class Compaction:
             return {}
 
     def _say_unreadable(self, span: Span, error: CorruptError) -> None:
-        """A batch that cannot be opened stays as it is: later values of its keys are kept beside it."""
+        """Log a batch that cannot be opened. It stays as it is, and newer values of its keys stay too."""
         if span.base not in self._unreadable:
             self._unreadable.add(span.base)
             if len(self._unreadable) == 1:
@@ -223,7 +224,7 @@ class Compaction:
                 )
 
     def clean(self, sources: Sequence[Source]) -> Cleaned:
-        """Second part, once per group in order: write what stays of these segments into one."""
+        """Second part, once per group in order: write the remaining records of these segments into one."""
         target = NewSegment(self.plan, sources[0].base, self._disk)
         before, kept = 0, 0
         try:
@@ -286,7 +287,7 @@ class Compaction:
 
         def keep(record: Record) -> bool:
             if record.offset >= end:
-                return True  # not looked at in this run
+                return True  # beyond the part of this run
             if record.key is None or (record.value is None and not retain_deletes):
                 return False
             return record.offset >= offsets.get(name(record.key), -1)
@@ -294,7 +295,7 @@ class Compaction:
         return keep
 
     def _is_newest(self, head: Header) -> bool:
-        """Whether an active producer's sequence, or its epoch when only a marker is left, lives in this batch."""
+        """Whether this batch holds an active producer's last sequence, or its epoch when only a marker is left."""
         newest = self.plan.last_batches.get(head.producer_id)
         if newest is None:
             return False
@@ -303,7 +304,7 @@ class Compaction:
         return head.last_offset == newest.offset
 
     def _read(self, source: Source) -> Iterator[tuple[Span, memoryview]]:
-        """The segment's batches one after the other, each with the right checksum."""
+        """The segment's batches in order, with verified checksums."""
         file = self._disk.open(source.path)
         reached = 0
         try:
@@ -321,7 +322,7 @@ class Compaction:
 
 
 def group(sources: Sequence[Source], plan: Plan) -> list[tuple[Source, ...]]:
-    """Neighbours that together fit into one segment, its indexes and its relative offsets."""
+    """Groups of neighbours that fit into one segment, by size, index sizes and relative offsets."""
     groups: list[tuple[Source, ...]] = []
     taken: list[Source] = []
     for source in sources:
@@ -340,12 +341,12 @@ def group(sources: Sequence[Source], plan: Plan) -> list[tuple[Source, ...]]:
 
 
 def name(key: bytes) -> bytes:
-    """A key as the map holds it: long ones as a digest, whose length no short key has."""
+    """The form of a key in the map: long keys become a digest, which is longer than any short key."""
     return key if len(key) < 16 else blake2b(key, digest_size=16).digest()
 
 
 class NewSegment:
-    """The segment being written, under names that recovery throws away."""
+    """The segment being written, under names that recovery deletes."""
 
     def __init__(self, plan: Plan, base: int, disk: Disk) -> None:
         self.base = base
@@ -377,7 +378,7 @@ class NewSegment:
             self._write()
 
     def close(self, aborted: Sequence[Aborted], modified_ms: int) -> tuple[str, ...]:
-        """Everything written and synced; says which files there are. The age of the data stays the age of the file."""
+        """Write and sync everything, keeping the modification time of the sources. Returns the file suffixes."""
         self._write()
         self._mark_time()
         self._disk.sync(self._file.fd)
@@ -395,7 +396,7 @@ class NewSegment:
         return len(self._offsets), len(self._times)
 
     def discard(self) -> None:
-        """Remove the files, and what an earlier run may have left under their names."""
+        """Remove the files, including leftovers of an earlier run."""
         for suffix in SUFFIXES:
             self._disk.remove(self._path(suffix), missing_ok=True)
 
@@ -419,7 +420,7 @@ class NewSegment:
 
 
 def _judge(fates: Fates, data: memoryview) -> bool:
-    """Show a v2 batch to the fates: True if it is data of an aborted transaction, or a marker whose data is gone."""
+    """Record a v2 batch in `fates`: True if it is data of an aborted transaction, or a marker whose data is gone."""
     head = batch.header(data)
     return fates.judge_marker(head, sieve.control_type(data)) if head.control else fates.judge_data(head)
 

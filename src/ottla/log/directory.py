@@ -1,12 +1,12 @@
-"""One log directory of a broker: a place on some disk, with the partitions that live there.
+"""One log directory of a broker, with the partitions in it.
 
-When its disk fails, the directory goes offline and takes its partitions with it; the rest of the broker goes on. A full
-disk is not a failed one: it refuses appends, serves reads, and takes appends again when there is space.
+When its disk fails, the directory and its partitions go offline; the rest of the broker keeps running. A full disk is
+not a failed one: it refuses appends, serves reads, and accepts appends again when there is space.
 
     orders-0                                 a partition
-    orders-0.<32 hex digits>-delete          deleted, its files go after a delay
+    orders-0.<32 hex digits>-delete          deleted; its files are removed after a delay
     orders-0.<32 hex digits>-future          being copied here from another directory
-    orders-0.<32 hex digits>-stray           set aside: the cluster does not know that it should be here
+    orders-0.<32 hex digits>-stray           set aside: the cluster does not assign it to this broker
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 DELETE = "delete"
 FUTURE = "future"
 STRAY = "stray"
-QUORUM = "__cluster_metadata-0"  # the log of a KRaft quorum: Kafka's to write, see `quorum.py`
+QUORUM = "__cluster_metadata-0"  # the log of a KRaft quorum: only read, see `quorum.py`
 
 # Errors that mean that the device has failed, not only this operation.
 FATAL = frozenset(
     {errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE} | {getattr(errno, "EUCLEAN", errno.EIO)}
 )
-# Errors of a single file, or of the whole directory: it may be unmounted or removed.
+# Errors of a single file, or of the whole directory if that is unmounted or removed.
 DOUBTFUL = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOTCONN})
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-# Errors that mean that this process lacks descriptors or memory just now.
+# Temporary errors: the process lacks descriptors or memory.
 WANTING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 # A full directory has space again when this many bytes are free, and no write failed during a few checks.
 FREE_MIN = 1 << 20
@@ -50,7 +50,7 @@ logger = logging.getLogger("ottla.log")
 
 
 class Name(NamedTuple):
-    """What a partition's folder is called. `kind` is empty for one in use."""
+    """The parsed name of a partition's folder. `kind` is empty for one in use."""
 
     topic: str
     partition: int
@@ -65,11 +65,11 @@ class Directory:
         self.ledger = Ledger(path, disk)
         self.retired = self.retired_size = 0  # segments that retention has removed, and their bytes
         self.logs: set[Log] = set()
-        self.unforced: dict[Log, None] = {}  # where something may have to be forced to disk, by time or a roll
+        self.unforced: dict[Log, None] = {}  # logs that may need a flush, by time or after a roll
         self.full = False
         self._quiet = 0  # how many checks for space since a write last failed
         self._mentioned: set[tuple[int | None, str]] = set()  # errors that were logged
-        self.id = bytes(16)  # which AssignReplicasToDirs and meta.properties call it by
+        self.id = bytes(16)  # the directory id in AssignReplicasToDirs and meta.properties
 
     def __str__(self) -> str:
         return self.path
@@ -99,7 +99,7 @@ class Directory:
             self._mention(error)
 
     def storage_error(self, error: OSError) -> BrokerError:
-        """What to answer for an operation that failed with `error`."""
+        """The error to answer with for an operation that failed with `error`."""
         return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path}: {error}")
 
     def _mention(self, error: OSError) -> None:
@@ -113,7 +113,7 @@ class Directory:
             logger.error("disk operation failed", extra={"directory": self.path, "reason": str(error)})
 
     def look_again(self) -> None:
-        """Errors that are still there are logged again."""
+        """Allow known errors to be logged again."""
         self._mentioned.clear()
 
     def look_for_space(self) -> None:
@@ -125,7 +125,7 @@ class Directory:
 
 
 def parse(folder: str) -> Name | None:
-    """The partition a folder name stands for, None for folders that are no partitions of ours."""
+    """The partition of a folder name, None for folders that are not ours."""
     if match := _ASIDE.fullmatch(folder):
         return Name(match["topic"], int(match["index"]), match["kind"])
     if folder == QUORUM:
@@ -136,6 +136,6 @@ def parse(folder: str) -> Name | None:
 
 
 def aside(topic: str, index: int, unique: str, kind: str) -> str:
-    """A folder name for a partition that is not in use; the topic is cut so that the name fits any file system."""
+    """A folder name for a partition that is not in use. The topic is shortened so that the name fits 255 characters."""
     suffix = f"-{index}.{unique}-{kind}"
     return topic[: 255 - len(suffix)] + suffix

@@ -1,11 +1,11 @@
 """Which leader epoch wrote which offsets: `leader-epoch-checkpoint`, in memory and in the file.
 
-An entry (epoch, first offset) says that the epoch wrote from there up to the next entry. Both ascend. Followers and
-consumers ask where an epoch ended, to find the point up to which two logs agree.
+An entry (epoch, first offset) means that the epoch wrote from there up to the next entry. Both ascend. Followers and
+consumers request the end offset of an epoch, to find the point up to which two logs agree.
 
-The file may be behind the log, never wrong: every batch carries its epoch, so recovery adds what is missing, and what
-lies past the end of the log is dropped. So a leader that has not written yet costs no write: its epoch is in memory,
-and goes to the file before the recovery point passes its first batch, or at a clean stop.
+The file may be behind the log, but never wrong: every batch carries its epoch, so recovery adds missing entries and
+drops those past the end of the log. So a new leader epoch needs no write of its own: it is kept in memory, and goes to
+the file before the recovery point passes its first batch, or at a clean stop.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from ottla.disk import Disk
 
 OFFSET_MAX = (1 << 63) - 1
-UNKNOWN = (-1, -1)  # an epoch nobody here has heard of, as OffsetForLeaderEpoch puts it
+UNKNOWN = (-1, -1)  # an unknown epoch in OffsetForLeaderEpoch
 
 
 class Epochs:
     __slots__ = ("_disk", "_stored", "entries", "latest", "path")
 
     def __init__(self, path: str, disk: Disk, entries: list[tuple[int, int]], *, stored: bool = False) -> None:
-        """`stored` if the entries are those of the file."""
+        """`stored`: the entries are the current content of the file."""
         self.path = path
         self._disk = disk
         self.entries: list[tuple[int, int]] = []
@@ -39,14 +39,14 @@ class Epochs:
 
     @classmethod
     def open(cls, path: str, disk: Disk) -> Epochs | None:
-        """None when the file cannot be understood: its content has to be gathered from the batches."""
+        """None when the file is corrupt: the entries have to be gathered from the batches."""
         try:
             return cls(path, disk, read_epochs(disk, path), stored=True)
         except CorruptCheckpointError:
             return None
 
     def assign(self, epoch: int, offset: int) -> None:
-        """The epoch writes from `offset` on. Entries that contradict it go."""
+        """The epoch writes from `offset` on. Conflicting entries are removed."""
         self._put(epoch, offset)
 
     def recall(self, epoch: int, offset: int) -> None:
@@ -70,7 +70,7 @@ class Epochs:
         return self.entries[at - 1][0] if at else -1
 
     def end_of(self, epoch: int, end: int) -> tuple[int, int]:
-        """The largest epoch not above `epoch`, and where it ended; `end` is the end of the log."""
+        """The largest epoch not above `epoch`, and its end offset; `end` is the end of the log."""
         if epoch < 0 or epoch > self.latest:
             return UNKNOWN
         if epoch == self.latest:
@@ -79,13 +79,13 @@ class Epochs:
         return (self.entries[at - 1][0] if at else epoch), self.entries[at][1]
 
     def cut_end(self, end: int) -> None:
-        """The log was cut to `end`: forget the epochs that began at or behind it."""
+        """The log was truncated to `end`: forget the epochs that began at or after it."""
         while self.entries and self.entries[-1][1] >= end:
             self.entries.pop()
         self.latest = self.entries[-1][0] if self.entries else -1
 
     def cut_start(self, start: int) -> None:
-        """The log begins at `start`: the epoch that wrote it begins there, older ones are gone."""
+        """The log starts at `start` now: its epoch starts there too, older ones are removed."""
         at = bisect_right(self.entries, start, key=_start)
         if at and self.entries[at - 1][1] != start:
             self.entries[:at] = [(self.entries[at - 1][0], start)]
@@ -97,9 +97,9 @@ class Epochs:
         self.latest = -1
 
     def flush(self, end: int | None = None) -> None:
-        """Write the file if it is behind. A full disk is no failure: the batches know their epochs.
+        """Write the file if it is out of date. A full disk is no failure: the batches carry their epochs.
 
-        With `end`, that of the log, a difference only in epochs that have written nothing does not count.
+        With `end`, the end of the log, epochs that have written nothing do not make it out of date.
         """
         stored = self._stored
         if stored is not None:

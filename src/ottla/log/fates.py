@@ -1,8 +1,8 @@
-"""How transactions end, learnt while compaction goes through a log from its beginning.
+"""Tracks how transactions end while compaction reads a log from its beginning.
 
-Whether a batch belongs to an aborted transaction is known before its marker comes, from the transaction indexes. What
-is not known before is whether anything of a transaction is left: its marker has to stay as long as that is so, and with
-it the entry in the transaction index that tells readers which records to drop.
+The transaction indexes tell whether a batch belongs to an aborted transaction before its marker is read. What they do
+not tell is whether a transaction still has data. As long as it has, its marker must stay, and so must the entry in the
+transaction index that tells readers which records to drop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Fates:
-    """How each transaction ends, learnt while batches are read in order, and which abort markers must stay."""
+    """The outcome of each transaction, tracked while batches are read in order, and which abort markers must stay."""
 
     def __init__(self) -> None:
         self._coming: list[tuple[int, Aborted]] = []
@@ -38,7 +38,7 @@ class Fates:
         return kept
 
     def judge_data(self, head: Header) -> bool:
-        """Take note of a data batch; True if its transaction was aborted."""
+        """Record a data batch; True if its transaction was aborted."""
         self._arrive(head.last_offset)
         if not head.transactional:
             return False
@@ -50,7 +50,7 @@ class Fates:
         return True
 
     def judge_marker(self, head: Header, kind: int | None) -> bool:
-        """Take note of a control batch; True if no data of its transaction is left, so that it may go one day."""
+        """Record a control batch; True if its transaction has no data left, so that it may be removed later."""
         self._arrive(head.last_offset)
         if kind is None:
             return True

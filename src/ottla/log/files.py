@@ -1,9 +1,9 @@
-"""The log files that are open: a few for all logs of the process, the rest is opened when somebody reads or writes.
+"""A cache of open log files, shared by all logs of the process. Other files are opened on demand.
 
-Descriptors are the process's, not a log's: a broker with ten thousand partitions and a limit of 1024 must serve them
-all. A holder (a segment) opens its file at its first use and keeps it. When too many are kept, those that were not used
-since the last look are asked to let go. Whoever works with a file holds the `File` meanwhile, so letting go never pulls
-it away: the descriptor is closed when the last of them is done.
+The number of descriptors is limited per process: a broker with ten thousand partitions and a limit of 1024 must serve
+them all. A holder (a segment) opens its file at the first use and keeps it. When too many are open, `let_go` is called
+on holders that have not used their file since the last check. Whoever uses a file holds the `File` object, so the
+descriptor is closed only when the last user is done.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ class Holder(Protocol):
     used: bool
 
     def let_go(self) -> None:
-        """Close the file, unless somebody works with it."""
+        """Drop the reference to the file. It closes when nobody uses it any more."""
 
 
 class OpenFiles:
     def __init__(self, kept_max: int | None = None) -> None:
         self._kept_max = kept_max
-        self._holders: OrderedDict[ref[Holder], None] = OrderedDict()  # the one that was looked at longest ago is first
+        self._holders: OrderedDict[ref[Holder], None] = OrderedDict()  # least recently checked first
         self._lock = Lock()  # recovery and compaction open files in threads
 
     def __len__(self) -> int:
         return len(self._holders)
 
     def open(self, disk: Disk, path: str, *, create: bool = False) -> File:
-        """Open a file for a short use. When the process has no descriptor left, others are closed first."""
+        """Open a file. When the process has no descriptor left, half of the kept files are closed first."""
         try:
             return disk.open(path, create=create)
         except OSError as error:
@@ -51,7 +51,7 @@ class OpenFiles:
         return disk.open(path, create=create)
 
     def keep(self, holder: Holder) -> None:
-        """Register a holder that has opened its file. It keeps the file until it is asked to close it."""
+        """Register a holder that has opened its file. It keeps the file until `let_go` is called."""
         with self._lock:
             self._holders[ref(holder, self._forget)] = None
             if len(self._holders) > self._limit():

@@ -1,10 +1,10 @@
 """Flushing a log to disk: a plan, taken from the log, that a thread can carry out.
 
-Bytes of the log come first, then indexes of closed segments (those of the active one are rebuilt after a crash), then
-the names of the files, which are bytes of their folders.
+The log files come first, then indexes of closed segments (those of the active one are rebuilt after a crash), then the
+folders, which hold the file names.
 
-`Flusher` does it for whoever waits: one flush of a log at a time, and all who come while it runs share the next one.
-So a slow disk makes its own producers wait, and nobody else.
+`Flusher` runs one flush of a log at a time; callers that arrive while it runs share the next one. So a slow disk delays
+only its own producers.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Flush(NamedTuple):
     folders: tuple[str, ...]
     end: int
     cuts: int  # of the log when the plan was made
-    sizes: tuple[int, ...] = ()  # of the files, if they have to be written again
+    sizes: tuple[int, ...] = ()  # of the files, if their content must be rewritten
 
 
 def carry_out(flush: Flush) -> None:
-    """Returns when everything is on disk, else raises OSError. The plan holds the files open."""
+    """Blocks until everything is on disk, or raises OSError. The plan keeps the files open."""
     for file, size in zip(flush.files, flush.sizes, strict=False):
         rewrite(flush.disk, file, size)
     for file in flush.files:
@@ -61,10 +61,10 @@ def carry_out(flush: Flush) -> None:
 
 
 def rewrite(disk: Disk, file: File, size: int) -> None:
-    """Write a file over itself, for a disk that was full when it was last forced there.
+    """Write a file's content again, after a flush that failed because the disk was full.
 
-    After such a failure the kernel takes the bytes for written: without this, another try would succeed and mean
-    nothing. It may also have dropped them, so they are checked.
+    After such a failure the kernel considers the bytes written: another fsync would succeed without writing them. It
+    may also have dropped them, so the content is checked first.
     """
     reached = 0
     for found in walk(disk, file, 0, size, whole=True, window=REWRITE_SIZE):
@@ -88,26 +88,26 @@ def sync_folders(disk: Disk, folders: Iterable[str]) -> None:
 
 
 class Flusher:
-    """The flushes of a store's logs that somebody waits for."""
+    """Runs the flushes of a store's logs in threads."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._running: dict[Log, asyncio.Task[None]] = {}
-        # Of two fsyncs at a time one could report a failure and the other success, for the same bytes.
+        # With two concurrent fsyncs, one could report failure and the other success for the same bytes.
         self._turns: WeakKeyDictionary[Log, asyncio.Lock] = WeakKeyDictionary()
 
     async def wait_for(self, log: Log, offset: int) -> None:
-        """Returns when everything below `offset` is on disk. BrokerError says why it will not be."""
+        """Returns when everything below `offset` is on disk. BrokerError if that will not happen."""
         while log.recovery_point < offset:
             if log.fault is not None:
                 raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, log.fault)
             if offset > log.end:
                 raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{log!r}: {offset} was cut off")
-            # A waiter that is cancelled does not cancel the flush for the others.
+            # Cancelling one waiter does not cancel the flush for the others.
             await asyncio.shield(self._running.get(log) or self._begin(log))
 
     def begin(self, log: Log) -> None:
-        """Flush what `flush.messages` wants on disk, whether anybody waits for it or not."""
+        """Start the flush that `flush.messages` requires, whether or not anybody waits for it."""
         if log not in self._running:
             self._begin(log)
 
@@ -116,19 +116,19 @@ class Flusher:
             try:
                 await self.flush(log)
             finally:
-                del self._running[log]  # before anybody who waits can look again
+                del self._running[log]  # before a waiter can look again
 
         task = self._running[log] = asyncio.get_running_loop().create_task(run())
         task.add_done_callback(partial(self._go_on, log))
         return task
 
     def _go_on(self, log: Log, done: asyncio.Task[None]) -> None:
-        """Force what has come meanwhile. After a failure housekeeping tries again."""
+        """Flush what was appended meanwhile. After a failure housekeeping tries again."""
         if not done.cancelled() and done.exception() is None and log.fault is None and log.owed > log.recovery_point:
             self.begin(log)
 
     async def force_cut(self, log: Log) -> None:
-        """Have what was cut off a log stay away, in a thread."""
+        """Force a truncation to disk, in a thread."""
         plan = log.plan_cut_flush()
         async with self._turns.setdefault(log, asyncio.Lock()):
             try:
@@ -138,7 +138,7 @@ class Flusher:
         log.finish_cut_flush(plan)
 
     async def flush(self, log: Log, plan: Flush | None = None) -> None:
-        """Force a log to disk in a thread: all of it, or what was planned."""
+        """Force a log to disk in a thread: all of it, or as planned."""
         try:
             plan = plan or log.plan_flush()
         except OSError as error:
@@ -151,7 +151,7 @@ class Flusher:
             try:
                 await asyncio.get_running_loop().run_in_executor(None, carry_out, plan)
             except OSError as error:
-                if log.directory is not directory:  # it was moved meanwhile: the trouble is that of the other disk
+                if log.directory is not directory:  # moved meanwhile: the error concerns the old disk
                     directory.note_failure(error)
                     return
                 raise log.fail_sync(error) from error

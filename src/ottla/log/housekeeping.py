@@ -1,9 +1,9 @@
-"""What the logs of a store need while they are in use: retention, flushes, checkpoints, late removals and moves.
+"""Background work on the logs of a store: retention, flushes, checkpoints, delayed removals and moves.
 
-Each is a loop of its own, so that a slow disk or a large copy holds up nothing but its own kind. On the loop stays what
-takes no time (renames, decisions); everything that waits for a disk is done in threads, on values taken before.
+Each is a task of its own, so that a slow disk or a large copy delays only work of the same kind. The event loop does
+what is quick (renames, decisions). Everything that waits for a disk runs in threads, on values taken beforehand.
 
-A log that fails does not stop the others: `Steps` logs the error once, and the next turn tries again. Compaction is in
+A log that fails does not stop the others: `Steps` logs the error once, and the next round tries again. Compaction is in
 `cleaner.py`.
 """
 
@@ -36,7 +36,7 @@ logger = logging.getLogger("ottla.log")
 
 
 class Doomed:
-    """Files to be removed at `due_ms` of the steady time: those of a segment that `log` retired, or a whole folder."""
+    """Files to remove at `due_ms` on the steady clock: those of a segment that `log` retired, or a whole folder."""
 
     def __init__(
         self, due_ms: int, directory: Directory, path: str, log: Log | None, remove: Callable[[], None]
@@ -57,7 +57,7 @@ class Housekeeping:
         self._steps = Steps("ottla.log")
         self._due: dict[str, int] = {}
         self._doomed: list[Doomed] = []
-        self._seen: dict[Log, int] = {}  # the end of each log when its folder was last looked for
+        self._seen: dict[Log, int] = {}  # the end of each log at the last check that its folder exists
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -65,7 +65,7 @@ class Housekeeping:
         await asyncio.gather(*(self._steps.every(TICK_S, f"housekeeping: {work.__name__}", work) for work in works))
 
     def _is_due(self, work: str, interval_ms: int) -> bool:
-        """Whether the interval since the last time is over; the first one begins with the first question."""
+        """Whether the interval since the last run is over. The first interval starts at the first call."""
         now_ms = steady_ms(self._store.clock)
         if now_ms < self._due.setdefault(work, now_ms + interval_ms):
             return False
@@ -75,7 +75,7 @@ class Housekeeping:
     # Retention.
 
     async def retain(self) -> None:
-        """Delete what is too old or too much, and forget producers that are silent."""
+        """Apply retention by time and size, and forget idle producers."""
         if not self._is_due("retention", self._store.config.log_retention_check_interval_ms):
             return
         for directory in self._store.directories:
@@ -93,7 +93,7 @@ class Housekeeping:
     # Flushing.
 
     async def flush(self) -> None:
-        """Force to disk what `flush.ms` or a roll asks for. Most logs are not looked at: nothing can be due there."""
+        """Force to disk what is due by `flush.ms` or after a roll. Skips logs where nothing can be due."""
         due: list[tuple[Log, Flush]] = []
         now_ms = steady_ms(self._store.clock)
 
@@ -143,12 +143,12 @@ class Housekeeping:
     # Removing.
 
     def doom_folder(self, path: str, directory: Directory, delay_ms: int) -> None:
-        """Have a folder removed when the delay is over."""
+        """Schedule the removal of a folder."""
         remove = partial(directory.disk.remove_folder, path)
         self._doomed.append(Doomed(steady_ms(self._store.clock) + delay_ms, directory, path, None, remove))
 
     def is_doomed(self, path: str) -> bool:
-        """Whether this folder is to be removed and is not yet."""
+        """Whether the removal of this folder is still pending."""
         return any(doomed.path == path for doomed in self._doomed)
 
     def _doom_segments(self, log: Log) -> None:
@@ -159,14 +159,14 @@ class Housekeeping:
             self._doomed.append(Doomed(due_ms, log.directory, segment.stem + LOG_SUFFIX + DELETED, log, remove))
 
     async def remove(self) -> None:
-        """Remove the files whose delay is over, in a thread: they may be large. What stays is tried again."""
+        """Remove the files whose delay is over, in a thread: they may be large. Failures are tried again."""
         for log in self._store.logs.values():
             if log.doomed:
                 self._doom_segments(log)
         now_ms = steady_ms(self._store.clock)
         for doomed in [doomed for doomed in self._doomed if doomed.due_ms <= now_ms]:
             log_now = doomed.log and self._store.logs.get((doomed.log.topic, doomed.log.index))
-            if log_now is doomed.log:  # else its folder goes as a whole, and another log may have the name
+            if log_now is doomed.log:  # else its whole folder is removed, and another log may have the name
                 with self._steps.attempt("removal", doomed) as attempt:
                     await self._remove(doomed)
                 if attempt.failed:
@@ -185,7 +185,7 @@ class Housekeeping:
     # Moving.
 
     async def move(self) -> None:
-        """Carry out the moves that somebody asked for, one after the other."""
+        """Carry out the requested moves, one after the other."""
         for move in list(self._store.moves.values()):
             with self._steps.attempt("move", move.log):
                 await self._store.carry_out(move)
@@ -193,7 +193,7 @@ class Housekeeping:
     # Looking.
 
     async def look(self) -> None:
-        """Notice when a full disk has space again, and open the logs that it kept shut; notice removed folders."""
+        """Check full disks for space, open logs that could not be opened before, and detect removed folders."""
         for directory in self._store.directories:
             if directory.full:
                 with self._steps.attempt("look for space", directory):
@@ -213,7 +213,7 @@ class Housekeeping:
 
 
 def _missing(folders: list[tuple[Log, str]]) -> list[tuple[Log, str]]:
-    """An open file can be written to although its name is gone: what is acknowledged then would be lost."""
+    """Logs whose folder was deleted. Writes to an open file still succeed, but acknowledged records would be lost."""
     return [
         (log, folder)
         for log, folder in folders

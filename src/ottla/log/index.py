@@ -1,15 +1,16 @@
-"""The two sparse indexes of a segment: where a batch lies, and how late its records are.
+"""The two sparse indexes of a segment: from offset to position, and from timestamp to offset.
 
     <base>.index      (offset - base: u32, position: u32) ...         offset is the LAST of the batch at position
     <base>.timeindex  (timestamp: i64, offset - base: u32) ...        largest timestamp so far, last offset of its batch
 
-Both ascend, both are big endian, and both hold nothing the log does not: lose them and `recovery` rebuilds them. A law
-of the offset index: all batches that start before `position` end before `offset`, so a scan for an offset starts
-at the last entry that is not above it. The last time index entry of a closed segment is its largest timestamp.
+Both ascend, both are big endian, and both hold nothing that is not in the log: `recovery` rebuilds lost ones. Invariant
+of the offset index: all batches that start before `position` end before `offset`, so a scan for an offset starts at the
+last entry that is not above it. The last time index entry of a closed segment is its largest timestamp.
 
-The last entries of an index that grows are in memory, a block at most; a full block goes to the file. So an entry costs
-no system call, and no descriptor is held: a file is opened to write or to read a block. After a crash the index of the
-active segment is rebuilt anyway. Where a disk is full, entries wait in memory, then the index gets more sparse.
+The newest entries of a growing index are in memory, at most one block; a full block is written to the file. So an entry
+costs no system call, and no descriptor is held: the file is opened only to write or read a block. After a crash the
+index of the active segment is rebuilt anyway. On a full disk, entries wait in memory; beyond a limit they are dropped
+and the index becomes more sparse.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Mark(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where an entry is: its number, and a buffer in which it begins at `at`."""
+    """Where an entry is: its number, and a buffer that holds it at `at`."""
 
     number: int
     buffer: Buffer
@@ -56,7 +57,7 @@ class Place(NamedTuple):
 
 
 class Table:
-    """A file of equal entries, the last of which are in memory. Nothing is opened before an entry is looked up."""
+    """A file of fixed-size entries, the newest of which are in memory. The file is opened only when needed."""
 
     __slots__ = (
         "_block",
@@ -72,7 +73,7 @@ class Table:
     )
 
     def __init__(self, path: str, disk: Disk, width: int, size_max: int, length: int | None) -> None:
-        """`length` is the size of the file as found, None to begin a new one."""
+        """`length` is the size of the existing file, None to create a new one."""
         self.path = path
         self.width = width
         self.capacity = size_max // width
@@ -82,8 +83,8 @@ class Table:
             length = 0
         self.count = self._saved = length // width
         self._length = length  # of the file, -1 for unknown
-        self._waiting = bytearray()  # the entries that are not in the file
-        self._block = b""  # a part of the file, where somebody looked last
+        self._waiting = bytearray()  # the entries that are not in the file yet
+        self._block = b""  # the block of the file that was read last
         self._block_first = 0
 
     @property
@@ -92,7 +93,7 @@ class Table:
         return self._length == self._saved * self.width
 
     def append(self, entry: bytes) -> bool:
-        """False when there is no room for it, by the option or on the disk."""
+        """False when there is no room for it, by `segment.index.bytes` or on the disk."""
         waiting = self._waiting
         if self.count >= self.capacity or len(waiting) >= WAITING_MAX:
             return False
@@ -103,7 +104,7 @@ class Table:
         return True
 
     def _save(self) -> None:
-        """Write what waits to the file. If that fails it goes on waiting."""
+        """Write the waiting entries to the file. If that fails they stay in memory."""
         if not self._waiting:
             return
         try:
@@ -167,7 +168,7 @@ class Table:
         return Place(number, self._block, (number - self._block_first) * self.width)
 
     def _holds(self, key: Callable[[Buffer, int], int], value: int) -> bool:
-        """Whether the block that was read last has the answer."""
+        """Whether the block that was read last contains the entry."""
         block, width = self._block, self.width
         if not block or (key(block, 0) > value and self._block_first):
             return False
@@ -222,7 +223,7 @@ class Table:
             self.trim()
 
     def clear(self) -> None:
-        """Begin anew. There is a file afterwards, even an empty one: Apache Kafka's tools look for it."""
+        """Remove all entries. The file exists afterwards, if only empty: Apache Kafka's tools look for it."""
         self._make()
         self.shorten(0)
         self.trim()
@@ -231,7 +232,7 @@ class Table:
         OPEN_FILES.open(self._disk, self.path, create=True).close()
 
     def trim(self) -> None:
-        """Have all entries in the file, if the disk takes them, and nothing else."""
+        """Write all entries to the file, if the disk has room, and cut off anything after them."""
         self._save()
         if not self.whole:
             self._disk.truncate(self.path, self._saved * self.width)
@@ -239,7 +240,7 @@ class Table:
             self._block = b""
 
     def resize(self, size_max: int) -> None:
-        """Another `segment.index.bytes`: applies to what comes."""
+        """Apply a new `segment.index.bytes` to further entries."""
         self.capacity = size_max // self.width
 
     def drop(self) -> None:
@@ -254,7 +255,7 @@ class OffsetIndex:
 
     def __init__(self, stem: str, base: int, disk: Disk, size_max: int, length: int | None = None) -> None:
         self.base = base
-        self._blocks: Blocks | None = None  # of those who read
+        self._blocks: Blocks | None = None  # cache for readers
         self.table = Table(stem + OFFSET_SUFFIX, disk, OFFSET_ENTRY.size, size_max, length)
         self.last_offset = base - 1
         self.last_position = 0
@@ -264,7 +265,7 @@ class OffsetIndex:
         return self.table.count >= self.table.capacity
 
     def check(self, size: int) -> None:
-        """Look at the last entry; raises CorruptIndexError when it cannot be true of a log of `size` bytes."""
+        """Check the last entry; raises CorruptIndexError when it is impossible in a log of `size` bytes."""
         table = self.table
         if not table.whole:
             raise CorruptIndexError(f"{table.path} does not hold whole entries")
@@ -289,7 +290,7 @@ class OffsetIndex:
         place = self.table.floor(_first, offset - self.base)
         if place is None:
             return self.base - 1, 0
-        if place.buffer.__class__ is bytes:  # of the file
+        if place.buffer.__class__ is bytes:  # a block of the file
             self._blocks = self._blocks or Blocks()
             self._blocks.add(bytes(place.buffer))
         relative, position = OFFSET_ENTRY.unpack_from(place.buffer, place.at)
@@ -301,7 +302,7 @@ class OffsetIndex:
         self.table.drop()
 
     def ceiling(self, position: int, end: int) -> int:
-        """The offset of the first entry that points at `position` or behind, `end` if there is none."""
+        """The offset of the first entry at or after `position`, `end` if there is none."""
         if position > self.last_position:
             return end
         place = self.table.floor(_second, position - 1)
@@ -339,22 +340,22 @@ class TimeIndex:
 
     @property
     def full(self) -> bool:
-        """One place is kept for the entry that closes the segment."""
+        """Room for one entry is reserved: the last one of a closed segment."""
         return self.table.count >= self.table.capacity - 1
 
     def check(self, end: int) -> None:
-        """Look at the last entry; raises CorruptIndexError when it cannot be true of a log that ends at `end`."""
+        """Check the last entry; raises CorruptIndexError when it is impossible in a log that ends at `end`."""
         table = self.table
         if not table.whole:
             raise CorruptIndexError(f"{table.path} does not hold whole entries")
         if table.count:
             timestamp, relative = TIME_ENTRY.unpack(table.last())
             if timestamp < 0 or self.base + relative >= end or (relative == 0 and table.count > 1):
-                raise CorruptIndexError(f"{table.path}: last entry ({timestamp}, {relative}) cannot be")
+                raise CorruptIndexError(f"{table.path}: last entry ({timestamp}, {relative}) is invalid")
             self.last = Mark(timestamp, self.base + relative)
 
     def append(self, mark: Mark) -> None:
-        """Add an entry if time has moved on since the last one."""
+        """Add an entry if its timestamp is above the last one."""
         if mark.timestamp <= self.last.timestamp:
             return
         assert mark.offset >= self.last.offset, "offsets only grow"
@@ -362,7 +363,7 @@ class TimeIndex:
             self.last = mark
 
     def floor(self, timestamp: int) -> Mark:
-        """The last entry whose timestamp is not above: no earlier batch has a later record."""
+        """The last entry whose timestamp is at most `timestamp`: no earlier batch has a later record."""
         if timestamp >= self.last.timestamp:
             return self.last
         place = self.table.floor(_timestamp, timestamp)

@@ -1,18 +1,18 @@
-"""The four checkpoint files of a log directory, each with a line for each partition.
+"""The four checkpoint files of a log directory, each with one line per partition.
 
-    recovery-point-offset-checkpoint    below it everything is forced to disk
-    log-start-offset-checkpoint         where the log begins, if the name of its first segment does not say so
+    recovery-point-offset-checkpoint    everything below it is forced to disk
+    log-start-offset-checkpoint         the log start offset, if it is above the base of the first segment
     replication-offset-checkpoint       the high watermark
-    cleaner-offset-checkpoint           how far it is compacted
+    cleaner-offset-checkpoint           the end of the compacted part
 
-The lines are Apache Kafka's. They name partitions, and a name may come back for another log. Law: before a log appears
-in a directory, no file there has a line for its name that is not true of this log. So a ledger remembers which names
-each file may hold on disk, and `make_way` rewrites those files without them.
+The format is Apache Kafka's. Lines name partitions, and a name may be reused for another log. Invariant: before a log
+is created in a directory, no file there has a stale line for its name. So a ledger remembers which names each file may
+hold on disk, and `make_way` rewrites the files without the stale line.
 
-Of a log that could not be opened the files go on to say what they said: it may be repaired and opened later.
+For a log that could not be opened the files keep their lines: it may be repaired and opened later.
 
-Every write is synced, as Kafka's are: else a power cut could bring back an older file and with it what was forgotten.
-Threads may write; `number` keeps an older content from replacing a newer one.
+Every write is synced, as Kafka's are: otherwise a power cut could bring back an older file with removed lines.
+Threads may write; `number` keeps older content from replacing newer content.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class CheckpointWrite:
 
 
 class Page:
-    """One file. `held` are the names that it may hold on disk, whichever write was the last to get there."""
+    """One file. `held` are the names that it may hold on disk, whichever pending write was the last to finish."""
 
     def __init__(self, path: str, disk: Disk) -> None:
         self.held: set[Key] = set()
@@ -78,10 +78,10 @@ class Page:
         self._lock = Lock()
         self._planned = 0
         self._carried_out = 0
-        self._said: Offsets | None = None  # what the file is known to say
+        self._said: Offsets | None = None  # the known content of the file
 
     def read(self) -> Offsets:
-        """What the file says; empty when it cannot be parsed: offset 0 is safe, and costs more reading."""
+        """The content of the file; empty when it cannot be parsed: offset 0 is safe, and only costs more reading."""
         try:
             said = read_offsets(self._disk, self._path)
         except CorruptCheckpointError as error:
@@ -92,7 +92,7 @@ class Page:
         return said
 
     def plan(self, offsets: Offsets) -> CheckpointWrite | None:
-        """The write that makes the file say this; None if it says so already."""
+        """The write that gives the file this content; None if it already has it."""
         if offsets == self._said:
             return None
         self._said = None
@@ -107,7 +107,7 @@ class Page:
                 self._carried_out = write.number
 
     def confirm(self, write: CheckpointWrite) -> None:
-        """The write was carried out. To be called on the loop, as `plan` is."""
+        """The write was carried out. Call it on the loop, like `plan`."""
         if write.number == self._planned:
             self.held = set(write.offsets)
             self._said = write.offsets
@@ -118,29 +118,29 @@ class Ledger:
 
     def __init__(self, path: str, disk: Disk) -> None:
         self._pages = {name: Page(os.path.join(path, name), disk) for name in SAYS}
-        self._unopened: dict[Key, dict[str, int]] = {}  # what each file says of logs that could not be opened
+        self._unopened: dict[Key, dict[str, int]] = {}  # the lines of logs that could not be opened, by file
 
     def read(self) -> dict[str, Offsets]:
-        """What each of the files says."""
+        """The content of each file."""
         return {name: page.read() for name, page in self._pages.items()}
 
     def keep(self, key: Key, said: Mapping[str, Offsets]) -> None:
-        """This log could not be opened: keep what the files have said of it."""
+        """This log could not be opened: keep its lines."""
         self._unopened[key] = {name: offsets[key] for name, offsets in said.items() if key in offsets}
 
     def let_go(self, key: Key) -> None:
-        """It could be opened after all, and speaks for itself."""
+        """The log is open now, or gone: no longer keep its old lines."""
         self._unopened.pop(key, None)
 
     def plan(self, name: str, logs: Iterable[Log]) -> CheckpointWrite | None:
-        """What to write into one of the files so that it tells of these logs as they are now."""
+        """The write that brings one of the files up to date with these logs."""
         return self._pages[name].plan(self._offsets(name, logs))
 
     def write(self, name: str, logs: Iterable[Log]) -> None:
         _write_now(self.plan(name, logs))
 
     def plan_way(self, keys: Collection[Key], logs: Iterable[Log]) -> list[CheckpointWrite]:
-        """What to write before logs of these names may appear."""
+        """The writes needed before logs of these names may be created."""
         for key in keys:
             self.let_go(key)
         stale = [name for name, page in self._pages.items() if not page.held.isdisjoint(keys)]
@@ -151,7 +151,7 @@ class Ledger:
         return [write for write in found if write is not None]
 
     def make_way(self, key: Key, logs: Iterable[Log], said: Mapping[str, int] | None = None) -> None:
-        """Remove the lines of this name from every file, or write `said` there. OSError: the log may not appear."""
+        """Remove the lines of this name from every file, or write `said` there. OSError: do not create the log."""
         said = said or {}
         self.let_go(key)
         stale = [name for name, page in self._pages.items() if key in page.held or name in said]

@@ -1,14 +1,14 @@
-"""The log of one partition: segments in order, the last one written to, all of them read from.
+"""The log of one partition: an ordered list of segments. Appends go to the last one, reads to any.
 
-    start ≤ offset < end      what can be read; `start` moves by retention and DeleteRecords, `end` by appends
-    high                      offset below which records are replicated; retention never deletes at or above it
-    recovery_point ≤ end      below it everything is forced to disk; recovery looks at nothing before it
+    start ≤ offset < end      readable offsets; retention and DeleteRecords move `start`, appends move `end`
+    high                      high watermark: records below it are replicated; retention deletes only below it
+    recovery_point ≤ end      everything below it is forced to disk; recovery reads nothing before it
 
 `append` is the hot path: it validates once, writes once, and keeps everything else to a few comparisons. State changes
 only after the write has succeeded, so a failed append changes nothing.
 
-Closed segments never change, they go (retention) or are replaced (compaction): files get the suffix `.deleted` at once
-and are removed after `file.delete.delay.ms`, so that a reader in another process has time to finish.
+Closed segments never change. Retention deletes them and compaction replaces them: their files get the suffix `.deleted`
+at once and are removed after `file.delete.delay.ms`, so that a reader in another process has time to finish.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 NOTHING_KNOWN: Mapping[int, Hit | None] = {}
 
-RETRY = -1  # in place of an offset: the batch is in the log already
+RETRY = -1  # returned instead of an offset: the batch is a duplicate, already in the log
 
 _new = tuple.__new__
 _stamp = STAMP.pack
@@ -80,23 +80,23 @@ class Log:
         self.topic = topic
         self.index = index
         self.topic_id: bytes = loaded.topic_id or bytes(16)
-        self.id_lost = loaded.id_lost  # it had a topic id, and nobody knows which
+        self.id_lost = loaded.id_lost  # it had a topic id, which can no longer be read
         self.config = config
         self.flushed_ms = loaded.now_ms
-        self.cuts = 0  # grows when something was cut off the end or it was moved: a copy made before is worth nothing
-        self.owed = 0  # offset up to which `flush.messages` wants it on disk before anything is acknowledged
-        self.held: int | None = None  # from here on nobody reads what `flush.messages` wants on disk, until it is there
-        self.on_forced: Callable[[int], None] | None = None  # told from where on more can be read than before
-        self.owes_cut = False  # whether something was cut off, and it is not on disk yet that it is gone
-        self.compacted: int | None = None  # where the part begins that compaction has not seen
+        self.cuts = 0  # incremented by truncation and moves: copies and flush plans made before are invalid
+        self.owed = 0  # offset up to which `flush.messages` requires a flush before anything is acknowledged
+        self.held: int | None = None  # records from here on are not readable until that flush is done
+        self.on_forced: Callable[[int], None] | None = None  # called with the offset from which more became readable
+        self.owes_cut = False  # whether a truncation has not been forced to disk yet
+        self.compacted: int | None = None  # first offset that has not been compacted
         self._high: int | None = None
-        self._doubtful = False  # whether the disk was full when it was last forced there
+        self._doubtful = False  # whether the disk was full at the last flush
         self._segment_bytes = 0
         self._flush_messages = 0
         self.settle_in(directory, folder, loaded)
 
     def settle_in(self, directory: Directory, folder: str, loaded: Loaded) -> None:
-        """Live in a folder, at first and after a move from another directory."""
+        """Use a folder: at opening, and after a move from another directory."""
         self.directory = directory
         self.disk = directory.disk
         self.path = folder
@@ -104,17 +104,17 @@ class Log:
         self.active: Segment = loaded.segments[-1]
         self.start: int = loaded.start
         self.end: int = loaded.end
-        # The checkpoint may be from before the oldest segments went.
+        # The checkpoint may be older than the deletion of the oldest segments.
         self.recovery_point: int = max(loaded.recovery_point, loaded.segments[0].base)
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.producers.recall = self._recall
         self.fault: str | None = None if directory.error is None else f"log directory {directory.path} is offline"
-        self.doomed: list[Segment] = []  # renamed to .deleted, to be removed after a delay by whoever looks after it
-        self._aborts = loaded.aborts  # as they were written down
+        self.doomed: list[Segment] = []  # renamed to .deleted; housekeeping removes them after a delay
+        self._aborts = loaded.aborts  # as last written to their file
         # Closed segments whose indexes are not on disk yet. The recovery point may be past them already.
         self._rolled = [segment for segment in self.segments[:-1] if segment.end > loaded.recovery_point]
-        self._durable = loaded.recovery_point  # below it names of files are on disk, not only their bytes
+        self._durable = loaded.recovery_point  # below it file names are on disk too, not only contents
         self.reconfigure(self.config)
         directory.logs.add(self)
 
@@ -123,12 +123,12 @@ class Log:
         self.directory.unforced[self] = None
         self._segment_bytes = config.segment_bytes
         self._flush_messages = config.flush_messages
-        self.terms = terms_of(config)  # None: batches are not stored as they came
+        self.terms = terms_of(config)  # None: batches are not stored as received
         self.active.reconfigure(config)
 
     @property
     def folder(self) -> Path:
-        """The same as `path`, for people: to make one takes longer than to find a log."""
+        """`path` as a Path, built on demand: creating one costs more than looking up a log."""
         return Path(self.path)
 
     @property
@@ -137,7 +137,7 @@ class Log:
 
     @property
     def high(self) -> int:
-        """The high watermark, as last set, or the end of the log after `commit_all`."""
+        """The high watermark as last set, or the settled end of the log after `commit_all`."""
         return self.settled_end if self._high is None else min(self._high, self.end)
 
     @high.setter
@@ -146,14 +146,16 @@ class Log:
 
     @property
     def settled_end(self) -> int:
-        """Up to where a power cut takes nothing back that `flush.messages` asked for. Apache Kafka forces a log to disk
-        inside of the append, so nobody reads more there either."""
+        """End of what may be read: records that `flush.messages` wants on disk are hidden until they are there.
+
+        Apache Kafka forces a log to disk inside the append, so readers see no more there either.
+        """
         if self.held is None or self.owed <= self.recovery_point:
             return self.end
         return min(self.end, max(self.held, self.recovery_point))
 
     def commit_all(self) -> None:
-        """There is no other replica: from now on the high watermark is the end of the log."""
+        """There is no other replica: the high watermark follows the end of the log from now on."""
         self._high = None
 
     def __repr__(self) -> str:
@@ -171,9 +173,9 @@ class Log:
         client: bool = True,
         accepted: Accepted | None = None,
     ) -> Appended:
-        """Append what a producer sent, as the leader. BrokerError says why not, and then nothing has changed.
+        """Append a producer's data, as the leader. On BrokerError nothing has changed.
 
-        `accepted` is what validation elsewhere made of the data, after a LargeError here.
+        `accepted`: the data was already validated in another thread, after a LargeError here.
         """
         if self.fault is not None:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
@@ -208,8 +210,10 @@ class Log:
         return _new(Appended, (base, last, append_time, self.start, False))
 
     def append_sound(self, data: memoryview, sound: Sound, epoch: int, now_ms: int) -> int:
-        """Append a client's batch that needs nothing but its place, and say at which offset; RETRY if it is there
-        already. BrokerError as of `append`, which does the same more slowly for any batch."""
+        """Fast path: append a client's batch that needs only its offset and epoch filled in.
+
+        Returns its base offset, or RETRY if it is a duplicate. Raises as `append`, which takes any batch but is slower.
+        """
         if self.fault is not None:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
         if self.owes_cut:
@@ -228,10 +232,10 @@ class Log:
         return base
 
     def append_run(self, run: Sequence[tuple[memoryview, Sound]], epoch: int) -> int:
-        """Append the first of these batches with one write, one behind the other; how many. Each is as `append_sound`
-        takes it. Fewer than all, perhaps none, if one of them needs more than that: it is for `append_sound`, then.
+        """Append as many of these batches as possible with one write, in order. Returns how many.
 
-        BrokerError: the write has failed for as many as `fitting` says, and nothing has changed.
+        It stops, perhaps before the first, at a batch that needs more work: pass that one to `append_sound`.
+        BrokerError: the write of the batches that `fitting` chose has failed, and nothing has changed.
         """
         if self.fault is not None or self.owes_cut:
             return 0
@@ -265,8 +269,7 @@ class Log:
         return len(entries)
 
     def fitting(self, run: Sequence[tuple[memoryview, Sound]]) -> list[Header | None]:
-        """The headers of the first of these batches, None without a producer id: those that go into the active segment
-        and that their producers send in order."""
+        """Headers of the leading batches that fit the active segment and are in sequence. None: no producer id."""
         segment, size, last = self.active, self.active.size, self.end - 1
         expected: dict[int, tuple[int, int]] = {}  # epoch and next sequence of producers in the run
         headers: list[Header | None] = []
@@ -318,7 +321,7 @@ class Log:
             self._owe(base)
 
     def _check_marker(self, header: Header, data: memoryview) -> EndMarker | None:
-        """The end of a transaction that a control batch says, None if it says none. BrokerError if it is fenced."""
+        """The end marker in a control batch, None if it has none. BrokerError if the marker is fenced."""
         marker = marker_of(data)
         if marker is not None:
             self.producers.check_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch)
@@ -334,7 +337,7 @@ class Log:
     def _append_messages(
         self, parts: Sequence[bytes | memoryview], size: int, base: int, last: int, append_time: int, now_ms: int
     ) -> Appended:
-        """A topic kept in magic 0 or 1: many messages without a common header, or none at all."""
+        """For a topic stored as magic 0 or 1: any number of messages without a common header."""
         if size:
             data = b"".join(parts)
             self._append_run(data, list(batch.entries(data)), now_ms)
@@ -356,17 +359,17 @@ class Log:
             self._owe(base)
 
     def _owe(self, base: int) -> None:
-        """Everything must be on disk before what was appended at `base` is acknowledged, or read."""
+        """Require a flush before the records appended at `base` are acknowledged or read."""
         self.owed = self.end
         self.directory.unforced[self] = None
         if self.held is None:
             self.held = base
 
     def replicate(self, data: memoryview, *, now_ms: int) -> int:
-        """Append batches as a leader sent them, offsets and epochs as they are. Returns the new end.
+        """Append batches from the leader with their offsets and epochs unchanged. Returns the new end.
 
-        A cut-off batch at the end is left out. BrokerError(CORRUPT_MESSAGE) when a checksum is wrong or an offset is
-        below the end of the log: nothing of such a set is taken.
+        An incomplete batch at the end is ignored. BrokerError(CORRUPT_MESSAGE) when a checksum is wrong or an offset is
+        below the end of the log: then nothing is appended.
         """
         if self.fault is not None:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
@@ -395,7 +398,7 @@ class Log:
         return self.end
 
     def _restart_within(self, base: int, now_ms: int) -> None:
-        """The leader's log begins inside a batch: an empty log takes all of it, and begins there, too."""
+        """The leader's log starts inside a batch: an empty log takes the whole batch and keeps that start offset."""
         start = self.start
         self.restart(base, now_ms=now_ms)
         self.start = start
@@ -410,22 +413,22 @@ class Log:
         try:
             self.active.transactions.append(aborted)
         except OSError as error:
-            # Readers are told from memory. The file is written before the recovery point passes the marker.
+            # Readers use the entries in memory. The file is written before the recovery point passes the marker.
             self.directory.note_failure(error)
 
     def _room(self, size: int, last: int, max_timestamp: int, now_ms: int) -> Segment:
-        """The segment to write to, a new one if the active one may take no more."""
+        """The segment to write to: the active one, or a new one if it must roll."""
         if self.active.must_roll(size, last, max_timestamp, now_ms=now_ms, config=self.config):
             self.roll(now_ms)
         return self.active
 
     def roll(self, now_ms: int) -> None:
-        """Close the active segment and begin another at the end of the log."""
+        """Close the active segment and start a new one at the end of the log."""
         old = self.active
         if old.size == 0 and old.base == self.end:
             return
         if self.owed > self.recovery_point:
-            # Else a power cut could take the end of this segment and leave the beginning of the next: a hole.
+            # Otherwise a power cut could lose the end of this segment and keep the start of the next: a hole.
             self.flush(self.flushed_ms)
         new = Segment.create(self.path, self.end, self.disk, self.config, now_ms=now_ms)
         self.segments.append(new)
@@ -436,7 +439,7 @@ class Log:
         self._snapshot()
 
     def _snapshot(self) -> None:
-        """Write producer states down. A full disk is no failure: an older snapshot and the batches say the same."""
+        """Write a producer snapshot. A full disk is no failure: an older snapshot and the batches give the same."""
         try:
             self.producers.snapshot(self.end, sync=False)
         except OSError as error:
@@ -447,10 +450,11 @@ class Log:
     def read(
         self, offset: int, size_max: int, *, offset_max: int, min_one: bool = True, partial: bool = False
     ) -> Slice | None:
-        """Bytes from the batch that holds `offset` (or the next there is) on, below offset_max, of one segment.
+        """Bytes of one segment, from the batch that holds `offset` (or the next batch), below offset_max.
 
-        With `min_one` the first batch is whole even if larger than size_max. Without, it is left out if it does not
-        fit, unless `partial` asks for the piece that fits, as fetches before version 3 expect.
+        With `min_one` the first batch is whole even if larger than size_max. Without it, a first batch that does not
+        fit is left out, unless `partial` is set: then the part that fits is returned, as fetches before version 3
+        expect.
         """
         if self.fault is not None:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
@@ -486,7 +490,7 @@ class Log:
             raise self.directory.storage_error(error) from error
 
     def _find(self, offset: int) -> tuple[Segment, tuple[int, int] | None]:
-        """The segment that holds the batch for an offset below the active one, or the next batch there is."""
+        """The segment that holds the batch for an offset below the active one, or else the next batch."""
         at = self._at(offset)
         for segment in self.segments[at:]:
             found = segment.locate(offset)
@@ -501,11 +505,11 @@ class Log:
     # Time.
 
     def offset_for_time(self, timestamp: int, known: Mapping[int, Hit | None] = NOTHING_KNOWN) -> Located | None:
-        """The first record at or after `timestamp`. For LongSearchError and what is known, see `seek`."""
+        """The first record at or after `timestamp`. For LongSearchError and `known`, see `seek`."""
         return self._locate(first_since(self.segments, timestamp, self.start, known))
 
     def max_timestamp(self, known: Mapping[int, Hit | None] = NOTHING_KNOWN) -> Located | None:
-        """The first record that has the largest timestamp of the log."""
+        """The first record with the largest timestamp of the log."""
         return self._locate(latest(self.segments, self.start, known))
 
     def _locate(self, found: tuple[Hit, int] | None) -> Located | None:
@@ -517,12 +521,12 @@ class Log:
     # Epochs and transactions.
 
     def assign_epoch(self, epoch: int) -> None:
-        """A leader of this epoch writes from the end of the log on."""
+        """A leader of this epoch starts writing at the end of the log."""
         if epoch > self.epochs.latest:
             self.epochs.assign(epoch, self.end)
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch not above `epoch` and where it ended; (-1, -1) for one that is unknown."""
+        """The largest epoch not above `epoch`, and its end offset; (-1, -1) if `epoch` is unknown."""
         return self.epochs.end_of(epoch, self.end)
 
     @property
@@ -530,14 +534,14 @@ class Log:
         return self.epochs.latest
 
     def last_stable(self, high: int) -> int:
-        """Never before the start: an open transaction may have begun in what is deleted by now."""
+        """The last stable offset, never below the start: an open transaction may begin in records deleted since."""
         stable = self.producers.last_stable(high)
         return high if stable == high else max(stable, min(self.start, high))
 
     def list_aborted(self, start: int, end: int, found: Slice | None = None) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted transactions that overlap start <= offset < end.
 
-        With `found`, what `read` gave for `start`, only those that concern its bytes, and perhaps a few behind them.
+        With `found`, the result of `read` for `start`, only those that concern its bytes, and perhaps a few after them.
         """
         segments = self.segments[self._at(start) :]
         if found is not None:
@@ -558,7 +562,7 @@ class Log:
     # Deleting.
 
     def delete_before(self, offset: int) -> int:
-        """DeleteRecords: the log begins at `offset`; files go with the next retention. Returns the start."""
+        """DeleteRecords: move the start to `offset`. The next retention run removes the files. Returns the start."""
         if self.fault is not None:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
         if offset > self.high:
@@ -573,7 +577,7 @@ class Log:
             self.producers.advance_start(offset)
 
     def retain(self, now_ms: int) -> int:
-        """Delete the oldest segments that retention lets go. Returns how many."""
+        """Delete the segments that retention has expired, oldest first. Returns how many."""
         if self.fault is not None:
             return 0
         try:
@@ -597,28 +601,28 @@ class Log:
         return count
 
     def _retire(self, segment: Segment) -> None:
-        """Rename the files of a segment that is about to go from the list. OSError: it is still there, as it was."""
+        """Rename the files of a segment before it leaves the list. On OSError the segment is unchanged."""
         try:
             segment.rename("", DELETED)
         except OSError as error:
             if self.disk.exists(segment.stem + LOG_SUFFIX):
                 if error.errno not in FULL:
                     raise
-                segment.remove()  # a full disk may have no room for the new name, and deleting is what makes room
+                segment.remove()  # a full disk may have no room for the new name; deleting frees space
         segment.close()
         self.doomed.append(segment)
 
     # Truncating.
 
     def truncate(self, offset: int, *, now_ms: int) -> None:
-        """Cut off everything at or above `offset`, as a follower does to agree with its leader.
+        """Remove everything at or above `offset`, as a follower does to match its leader.
 
-        It is forced to disk before anything else is written (`owes_cut`): else a loss of power could bring back what
-        was cut off in place of what came after it, below a high watermark that is stored already. Who cuts may have
-        that done in a thread, with `Flusher.force_cut`; else the next write does it.
+        The truncation is forced to disk before anything else is written (`owes_cut`). Otherwise a power cut could bring
+        the removed records back in place of newer ones, below a high watermark that is already stored. The caller may
+        do that in a thread with `Flusher.force_cut`; if not, the next write does it.
         """
         if offset >= self.end:
-            self.epochs.cut_end(offset)  # one in which nothing was written may be unknown to the leader
+            self.epochs.cut_end(offset)  # the leader may not know an epoch in which nothing was written
             return
         try:
             if offset < self.segments[0].base:
@@ -637,16 +641,16 @@ class Log:
         self.owes_cut = True
 
     def plan_cut_flush(self) -> Flush:
-        """What to flush so that the records that were cut off do not come back after a power cut."""
+        """What to flush so that truncated records do not come back after a power cut."""
         return Flush(self.disk, (self.active.file,), (), (self.path,), self.recovery_point, self.cuts)
 
     def finish_cut_flush(self, flush: Flush) -> None:
-        """What was named is on disk; nothing is said of what was cut off meanwhile."""
+        """The planned files are on disk. This does not cover truncations made since the plan."""
         if flush.cuts == self.cuts:
             self.owes_cut = False
 
     def force_cut(self) -> None:
-        """Flush it now, and wait for it."""
+        """Force the truncation to disk now, blocking."""
         flush = self.plan_cut_flush()
         try:
             carry_out(flush)
@@ -655,7 +659,7 @@ class Log:
         self.finish_cut_flush(flush)
 
     def restart(self, offset: int, *, now_ms: int) -> None:
-        """Throw everything away and begin at `offset`, as a follower does whose leader has nothing older."""
+        """Delete everything and start empty at `offset`, as a follower does whose leader has no older records."""
         try:
             self._restart(offset, now_ms)
         except OSError as error:
@@ -675,14 +679,14 @@ class Log:
         self._settle(now_ms)
 
     def _remove(self, segments: Sequence[Segment]) -> None:
-        """Remove files at once: their names may be needed again before a delay were over."""
+        """Remove files without the usual delay: their names may be needed again before it is over."""
         for segment in segments:
             segment.close()
             segment.remove()
             self.producers.remove(segment.base)
 
     def _settle(self, now_ms: int) -> None:
-        """Bring what is derived from the log in line with its new end."""
+        """Bring all derived state in line with the new end of the log."""
         self.cuts += 1
         self.start = min(self.start, self.end)
         self.recovery_point = min(self.recovery_point, self.end)
@@ -699,17 +703,17 @@ class Log:
     # Life.
 
     def plan_flush(self, *, closed_only: bool = False) -> Flush | None:
-        """What has to be forced to disk for the recovery point to move up, None if it is at the end already."""
+        """What must be forced to disk to advance the recovery point, None if it is at the end already."""
         closed_only = closed_only and not self._doubtful
         end = self.active.base if closed_only else self.end
         if self.recovery_point >= end:
             return None
         chosen = self.segments[self._at(self.recovery_point) : -1 if closed_only else None]
         if not chosen:
-            return None  # it begins anew behind its recovery point
+            return None  # the log was restarted above its recovery point
         for segment in chosen:
-            segment.write_transactions()  # or recovery would not look for what is missing there
-        self.epochs.flush()  # for the same reason
+            segment.write_transactions()  # recovery does not rebuild it below the recovery point
+        self.epochs.flush()  # same reason
         indexes = [segment.stem + suffix for segment in self._rolled for suffix in SUFFIXES if suffix != LOG_SUFFIX]
         folders: tuple[str, ...] = ()
         if self._durable <= chosen[-1].base:
@@ -718,7 +722,7 @@ class Log:
         return Flush(self.disk, files, tuple(indexes), folders, end, self.cuts, sizes if self._doubtful else ())
 
     def flush_due(self, now_ms: int) -> Flush | None:
-        """What `flush.ms`, or a roll, asks to be forced to disk by now."""
+        """What is due to be forced to disk by `flush.ms` or after a roll."""
         if self.fault is not None or self.recovery_point >= self.end:
             return None
         due = now_ms - self.flushed_ms >= self.config.flush_ms or self.owed > self.recovery_point
@@ -726,13 +730,13 @@ class Log:
 
     @property
     def may_come_due(self) -> bool:
-        """Whether `flush_due` can have something before the next roll, change of options or debt."""
+        """Whether `flush_due` can return a plan before the next roll, config change or `_owe`."""
         if self._doubtful or self.config.flush_ms < LONG_MAX:
             return True
         return self.recovery_point < max(self.active.base, self.owed)
 
     def flush(self, now_ms: int) -> None:
-        """Force everything to disk now, and wait for it."""
+        """Force everything to disk now, blocking."""
         try:
             flush = self.plan_flush()
         except OSError as error:
@@ -746,9 +750,9 @@ class Log:
             self.finish_flush(flush, now_ms)
 
     def fail_sync(self, error: OSError) -> BrokerError:
-        """What to answer when forcing to disk failed: what the disk holds is unknown then, and it goes offline.
+        """Handle a failed flush; returns the error to answer with. The directory goes offline: its content is unknown.
 
-        Unless it was full: then everything is written again. Or no file could be opened: then nothing was tried.
+        Exceptions: a full disk (everything is written again later), and no free descriptor (nothing was tried).
         """
         if error.errno in FULL:
             self._doubtful = True
@@ -760,9 +764,10 @@ class Log:
         return self.directory.storage_error(error)
 
     def finish_flush(self, flush: Flush, now_ms: int) -> None:
-        """What was named is on disk. If something was cut off meanwhile, it says nothing of what came in its place.
+        """The planned files are on disk: advance the recovery point.
 
-        Nor does one that began before another found the disk full: the kernel tells of a failure once.
+        The plan does not count if the log was truncated since, because other records took the place of the flushed
+        ones. Nor if another flush has found the disk full since it began: the kernel reports a failure only once.
         """
         if flush.cuts == self.cuts and (flush.sizes or not self._doubtful):
             self._doubtful = self._doubtful and not flush.sizes
@@ -785,7 +790,7 @@ class Log:
             self.id_lost = False
 
     def close(self) -> None:
-        """Write what a quick start needs and let go of the files. The log is not to be used afterwards."""
+        """Write what a fast start needs and close the files. The log must not be used afterwards."""
         if self.fault is None:
             self.seal()
             for segment in self.segments:
@@ -793,7 +798,7 @@ class Log:
         self._leave("closed")
 
     def seal(self) -> None:
-        """Write down what a quick start in this folder needs. Appends may follow."""
+        """Write what a fast start from this folder needs. Appends may follow."""
         if self.owes_cut:
             self.force_cut()
         for segment in self.segments:
@@ -809,7 +814,7 @@ class Log:
         self._snapshot()
 
     def drop(self) -> None:
-        """Let go of everything: the folder is about to be renamed and removed."""
+        """Close all files: the folder is about to be renamed and removed."""
         for segment in self.segments:
             segment.close()
         self._leave("deleted")
@@ -821,7 +826,7 @@ class Log:
 
 
 def check_copy(data: memoryview, entry: batch.Entry) -> Header | None:
-    """The header of a batch as another broker has it, None before magic 2. BrokerError when its checksum is wrong."""
+    """Check a batch copied from another broker; its header, None before magic 2. BrokerError on a wrong checksum."""
     if entry.magic == batch.MAGIC:
         header = batch.header(data, entry.position)
         if header.last_offset_delta >= 0 and batch.crc_ok(data, entry.position, header):

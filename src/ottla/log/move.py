@@ -1,12 +1,12 @@
-"""A partition on its way from one log directory to another, while it is written to and read.
+"""Moves a partition from one log directory to another while it is in use.
 
-A thread copies files into a folder `<topic>-<partition>.<hex>-future` of the other directory; round by round less is
-left to copy, because segments grow slower than they are read. When what is left fits into one step, the loop copies it
-at once, puts the new folder under the partition's name and the old one aside. From then on the same `Log` object lives
-in the other directory: whoever holds it notices nothing.
+A thread copies files into a folder `<topic>-<partition>.<hex>-future` of the other directory. Each round has less left
+to copy, because segments grow slower than they are copied. When the rest fits into one step, the loop copies it, gives
+the new folder the partition's name and sets the old one aside. From then on the same `Log` object uses the other
+directory; its users notice nothing.
 
-A crash in between leaves the old folder in use and the future one to be thrown away and begun again, or two complete
-folders, of which the next start uses one and sets the other aside.
+A crash in between leaves either the old folder in use and an unfinished future folder, which is deleted and copied
+again, or two complete folders, of which the next start uses one and sets the other aside.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ottla.log.log import Log
     from ottla.log.segment import Segment
 
-STEP_SIZE = 1 << 20  # what the loop may copy by itself: about a millisecond
+STEP_SIZE = 1 << 20  # bytes that may be copied on the loop: about a millisecond
 
 _CHUNK = 1 << 20
 
@@ -38,18 +38,18 @@ class Piece(NamedTuple):
 
 
 class LogMove:
-    """`directory` is where it goes, `folder` where the copy grows."""
+    """`directory` is the destination, `folder` the folder with the copy."""
 
     def __init__(self, log: Log, directory: Directory, folder: str) -> None:
         self.log = log
         self.directory = directory
         self.folder = folder
-        self.rests_until_ms = 0  # of the steady time
+        self.rests_until_ms = 0  # on the steady clock
         self._copied: dict[Segment, int] = {}
         self._cuts = log.cuts
 
     def begin(self) -> None:
-        """From the beginning: an earlier try may have ended anywhere."""
+        """Start the copy from the beginning: an earlier try may have stopped anywhere."""
         self._copied.clear()
 
     @property
@@ -57,7 +57,7 @@ class LogMove:
         return sum(self._copied.values())
 
     def pieces(self) -> list[Piece]:
-        """What is left to copy as the log stands now. Copies of what is gone from the log are removed."""
+        """What is left to copy now. Copies of segments that the log no longer has are removed."""
         log, disk = self.log, self.directory.disk
         held = set(log.segments) if log.cuts == self._cuts else set()
         for segment in [segment for segment in self._copied if segment not in held]:
@@ -73,12 +73,12 @@ class LogMove:
         return found
 
     def copy(self, pieces: list[Piece]) -> None:
-        """Carry out what `pieces` named; a thread may do it."""
+        """Copy these pieces. May run in a thread."""
         for piece in pieces:
             _copy_bytes(self.directory.disk, piece)
 
     def finish(self) -> None:
-        """Copy what is left, and the small files. The log must be sealed: nothing may be appended any more."""
+        """Copy the rest and the small files. The log must be sealed, and nothing may be appended after that."""
         disk = self.directory.disk
         self.copy(self.pieces())
         kept = {os.path.basename(segment.stem) + LOG_SUFFIX for segment in self.log.segments}
@@ -101,7 +101,7 @@ def _copy_bytes(disk: Disk, piece: Piece) -> None:
     target = disk.open(piece.target, create=True)
     try:
         if piece.start == 0:
-            disk.cut(target.fd, 0)  # what an earlier try left there
+            disk.cut(target.fd, 0)  # remove leftovers of an earlier try
         for position in range(piece.start, piece.end, _CHUNK):
             data = _read(disk, piece, position)
             written = disk.writev(target.fd, [data], position)
@@ -116,4 +116,4 @@ def _read(disk: Disk, piece: Piece, position: int) -> bytes:
     try:
         return disk.pread(piece.source.fd, size, position)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, piece.source.path) from error  # which of the two disks it was
+        raise OSError(error.errno, error.strerror, piece.source.path) from error  # tells which of the disks failed

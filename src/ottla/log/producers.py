@@ -1,12 +1,12 @@
-"""What one partition remembers of its idempotent and transactional producers.
+"""State of the idempotent and transactional producers of one partition.
 
 Per producer id: the epoch, the last five batches (so that a retry is answered with the offsets of the first try), the
-open transaction and the epoch of the coordinator that ended the last one. The log asks `check` before it appends and
-tells `update` after. Nothing here is a source of truth: the state is a function of the batch headers in the log, and
-recovery rebuilds it from the newest valid snapshot by replaying the headers behind it.
+open transaction and the epoch of the coordinator that ended the last one. The log calls `check` before an append and
+`update` after it. Nothing here is a source of truth: the state is a function of the batch headers in the log, and
+recovery rebuilds it from the newest valid snapshot by replaying the headers after it.
 
-Law of sequences: within an epoch they follow each other, wrapping from 2^31-1 to 0; a new epoch starts at 0; a producer
-of whom nothing is known may start anywhere, because its records may have been deleted by retention.
+Sequences: within an epoch they are consecutive, wrapping from 2^31-1 to 0; a new epoch starts at 0; an unknown producer
+may start anywhere, because retention may have deleted its earlier records.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _EPOCH_LAST = 32767
 
 
 class Duplicate(NamedTuple):
-    """A retry of a batch that is already in the log, and where the first try lies."""
+    """A retry of a batch that is already in the log: the offsets of the first try."""
 
     base: int
     last: int
@@ -72,7 +72,7 @@ class Active(NamedTuple):
 
 
 class LastBatch(NamedTuple):
-    """The newest batch of a producer: compaction must keep its header, or the sequence would be forgotten."""
+    """The newest batch of a producer: compaction must keep its header, or the sequence would be lost."""
 
     offset: int | None
     epoch: int
@@ -92,7 +92,7 @@ class Producers:
         self._ongoing: dict[int, int] = {}  # first offset → producer id, first offsets ascending
         self._unreplicated: dict[int, int] = {}  # first offset → offset of a marker the high watermark has not passed
         self._snapshot_end = 0
-        self.recall: Recall | None = None  # how to find batches that a snapshot has left out
+        self.recall: Recall | None = None  # looks up batches in the log that a snapshot does not hold
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -100,7 +100,7 @@ class Producers:
     # The append path.
 
     def check(self, header: Header, *, client: bool = True) -> Duplicate | None:
-        """Admit a data batch, recognise a retry, or raise. A coordinator's own batches carry no sequences."""
+        """Accept a data batch (None), recognise a retry, or raise. A coordinator's own batches carry no sequences."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
             return None
@@ -134,14 +134,14 @@ class Producers:
         return None
 
     def admits(self, header: Header) -> bool:
-        """Whether a client's batch is new and may be appended: else `check` says what it is."""
+        """Whether a client's batch is new and may be appended. If not, `check` tells why."""
         try:
             return self.check(header) is None
         except BrokerError:
             return False
 
     def _recall_duplicate(self, producer: ProducerState, header: Header) -> Duplicate | None:
-        """Look again with the batches that the snapshot has left out. They are looked up once."""
+        """Search again, including the batches that the snapshot does not hold. They are read from the log once."""
         if not producer.short or self.recall is None:
             return None
         missing = WINDOW - len(producer.batches)
@@ -152,7 +152,7 @@ class Producers:
         return _find_duplicate(producer, header)
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, *, version: int = 0) -> None:
-        """Admit an end marker from a coordinator, or raise.
+        """Accept an end marker from a coordinator, or raise.
 
         From transaction version 2 on a marker carries a raised epoch, so an equal one is stale unless the transaction
         has already ended (a retried marker) or the epoch can be raised no further.
@@ -174,9 +174,9 @@ class Producers:
     def update(
         self, header: Header, base: int, last: int, timestamp: int, marker: EndMarker | None = None
     ) -> Completed | None:
-        """Take in a batch that is in the log at base..last; `timestamp` is its largest, as written."""
+        """Record a batch that was appended at base..last; `timestamp` is its largest, as written."""
         if header.attributes & _CONTROL:
-            # An empty control batch is what compaction left of a transaction that is gone.
+            # An empty control batch is what compaction leaves of a removed transaction.
             return None if marker is None else self._end(header, base, timestamp, marker)
         producer_id, epoch = header.producer_id, header.producer_epoch
         producer = self._producers.get(producer_id)
@@ -199,7 +199,7 @@ class Producers:
         return None
 
     def replay(self, header: Header, marker: EndMarker | None = None) -> Completed | None:
-        """Take in a batch that was found in the log (`marker` for control batches: see `markers.read_marker`)."""
+        """Record a batch found in the log (`marker` for control batches: see `markers.read_marker`)."""
         if header.producer_id < 0:
             return None
         return self.update(
@@ -219,7 +219,7 @@ class Producers:
         producer.timestamp = timestamp
         first, producer.first = producer.first, -1
         if first < 0:
-            return None  # a marker without data moves nothing
+            return None  # a transaction without data has no effect on the last stable offset
         self._ongoing.pop(first, None)
         self._unreplicated[first] = offset
         return Completed(producer_id, first, offset, next(iter(self._ongoing), offset + 1), aborted=not marker.commit)
@@ -239,7 +239,7 @@ class Producers:
             del self._unreplicated[first]
         return min((high, next(iter(self._ongoing), high), *self._unreplicated))  # the first of them is the oldest
 
-    # What others want to know.
+    # Queries.
 
     def knows(self, producer_id: int) -> bool:
         return producer_id in self._producers
@@ -256,13 +256,13 @@ class Producers:
         ]
 
     def last_batches(self) -> dict[int, LastBatch]:
-        """By producer id. A copy, so that a compaction thread may keep it."""
+        """By producer id. A new dict, so that a compaction thread may keep it."""
         return {
             p.producer_id: LastBatch(p.batches[-1][3] if p.batches else None, p.epoch) for p in self._producers.values()
         }
 
     def expire(self, now_ms: int) -> int:
-        """Forget producers that have been silent too long, except in a transaction; say how many."""
+        """Forget producers idle for longer than `expiration_ms`, unless in a transaction. Returns how many."""
         old = [p.producer_id for p in self._producers.values() if self._is_expired(p, now_ms)]
         for producer_id in old:
             del self._producers[producer_id]
@@ -274,10 +274,10 @@ class Producers:
     # Life of the state and its snapshot files.
 
     def load(self, start: int, end: int, now_ms: int) -> int:
-        """Begin anew from the newest valid snapshot within start < offset <= end, at opening and after truncation.
+        """Reload from the newest valid snapshot within start < offset <= end, at opening and after truncation.
 
-        Snapshots outside of the range, and corrupt ones that are met, are deleted. Returns the offset from which the
-        caller must `replay` batches up to `end`.
+        Deletes snapshots outside the range and any corrupt ones it reads. Returns the offset from which the caller must
+        `replay` batches up to `end`.
         """
         self._clear()
         for offset in [offset for offset in self.snapshots if offset > end or offset <= start]:
@@ -290,7 +290,7 @@ class Producers:
                 self.remove(offset)
                 continue
             except OSError:
-                self.snapshots.remove(offset)  # it may be readable another time; an older one and the batches do
+                self.snapshots.remove(offset)  # may be readable later; an older one plus the batches also work
                 continue
             self._producers = {p.producer_id: p for p in found if not self._is_expired(p, now_ms)}
             self._ongoing = dict(sorted((p.first, p.producer_id) for p in found if p.first >= 0))
@@ -300,7 +300,7 @@ class Producers:
         return start
 
     def snapshot(self, end: int, *, sync: bool) -> str | None:
-        """Write the state at log end `end`, at a roll or clean stop, unless the newest snapshot is there already."""
+        """Write the state at log end `end`, at a roll or clean stop, unless a snapshot that new exists."""
         if end <= self._snapshot_end:
             return None
         path = self.path(end)
@@ -317,14 +317,14 @@ class Producers:
         self._snapshot_end = self.snapshots[-1] if self.snapshots else start
 
     def reset(self) -> None:
-        """The whole log was thrown away: forget everything, files too."""
+        """The whole log was deleted: forget everything, and delete the snapshot files."""
         self._clear()
         for offset in list(self.snapshots):
             self.remove(offset)
         self._snapshot_end = 0
 
     def remove(self, offset: int) -> None:
-        """Delete the snapshot at `offset`, if there is one: its segment is gone."""
+        """Delete the snapshot at `offset`, if any: its segment is gone."""
         if offset in self.snapshots:
             self.snapshots.remove(offset)
             self._disk.remove(self.path(offset), missing_ok=True)

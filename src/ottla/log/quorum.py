@@ -1,11 +1,11 @@
-"""What a KRaft quorum has written into a data folder: topics' options above all, which no other file holds.
+"""Reads the metadata log of a KRaft quorum from a data folder, mainly for topic configs, which no other file holds.
 
     __cluster_metadata-0/00000000000000000000.log            batches of records, one change of the cluster each
-    __cluster_metadata-0/<end offset>-<epoch>.checkpoint     the sum of all before the end offset, in the same format
+    __cluster_metadata-0/<end offset>-<epoch>.checkpoint     snapshot of the state before the end offset, same format
 
-A record's value is: a frame's version (1), the record's kind and version as varints, then its fields in the protocol's
-flexible form. Only few kinds matter here; the others are passed over. The folder is read when Ottla takes over a folder
-of Kafka's, and left as it is, so that Kafka may take it back.
+A record's value is: frame version (1), record kind and version as varints, then its fields in the protocol's flexible
+encoding. Only a few kinds matter here; the others are ignored. The folder is read when Ottla takes over a data folder
+of Kafka, and not changed, so that Kafka can take it back.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ NOTHING = Quorum({}, {}, -1)
 
 
 def read_quorum(disk: Disk, directory: str) -> Quorum:
-    """The state that the quorum of this log directory ended with; NOTHING when there was none.
+    """The last state of the quorum in this log directory; NOTHING when there was none.
 
-    One that cannot be understood is an error: without a topic's options, retention would delete what was to be kept.
+    A corrupt one is an error: without a topic's configs, retention would delete records that must be kept.
     """
     folder = os.path.join(directory, QUORUM)
     if not disk.exists(folder):
@@ -107,7 +107,7 @@ class _State:
 
 
 class _Fields:
-    """The protocol's flexible form, read in order."""
+    """Reads fields in the protocol's flexible encoding."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -135,7 +135,7 @@ class _Fields:
 
 
 def _values(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Offset and value of every record that is about the cluster, up to the first batch that is not whole."""
+    """Offset and value of every non-control record, up to the first batch that is incomplete or corrupt."""
     for entry in entries(data):
         fields = header(data, entry.position)
         if not crc_ok(data, entry.position, fields):

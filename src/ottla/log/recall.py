@@ -1,7 +1,7 @@
-"""The batches of one producer that lie shortly before an offset, by their headers in the log.
+"""Find the batches of one producer shortly before an offset, by their headers in the log.
 
-A snapshot knows the last batch of a producer only. One that retries an older batch, because the broker stopped before
-it could answer, would be told that its sequence is out of order, although the batch is there.
+A snapshot holds only the last batch of a producer. Without this search, a producer that retries an older batch (the
+broker stopped before it could answer) would get an out of order sequence error although the batch is in the log.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from ottla.log.segment import Segment
     from ottla.log.snapshots import Batch
 
-REACH = 1 << 20  # bytes of the log that are looked at: what is on its way at the same time is not far apart
+REACH = 1 << 20  # bytes of the log to search: batches in flight at the same time are close together
 
 
 def batches_before(segments: Sequence[Segment], offset: int, producer_id: int, epoch: int) -> list[Batch]:
-    """In the order of the log. What lies further back than `REACH` is not found."""
+    """In log order. Batches further back than `REACH` are not found."""
     found: list[Batch] = []
     left = REACH
     for segment in reversed(segments):
@@ -39,7 +39,7 @@ def batches_before(segments: Sequence[Segment], offset: int, producer_id: int, e
 
 
 def _begin(segment: Segment, position: int) -> int:
-    """Where a batch begins, at this position or soon behind it."""
+    """The start of a batch at this position or shortly after it."""
     if position <= 0:
         return 0
     found = segment.locate(segment.bound(position))

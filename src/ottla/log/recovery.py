@@ -1,12 +1,11 @@
-"""From the files of a partition's folder to a log that can be used, after a clean stop or any other.
+"""Loads a partition's log from its folder, after a clean stop or a crash.
 
-After a clean stop the files are believed: nothing is read but the last few KiB of the active segment and the small
-files. After a crash every segment from the recovery point on is read: each batch must be whole, have the right
-checksum and offsets that grow; the log ends before the first that is not. Indexes, leader epochs, producer states and
-aborted transactions are derived from what was read. A segment whose index files are missing is treated so even after
-a clean stop.
+After a clean stop the files are trusted: only the last few KiB of the active segment and the small files are read.
+After a crash every segment from the recovery point on is read: each batch must be complete, with a correct checksum and
+ascending offsets; the log ends before the first that is not. Indexes, leader epochs, producer states and aborted
+transactions are rebuilt from what was read. A segment with missing index files is recovered even after a clean stop.
 
-Leftovers of work that was interrupted, by suffix:
+Leftovers of interrupted work, by suffix:
 
     .deleted    was to be removed: removed
     .cleaned    compaction was writing it: removed, and with it every .swap at or above the lowest such offset
@@ -52,13 +51,13 @@ if TYPE_CHECKING:
 TMP = ".tmp"
 DIGITS = 20
 
-_WINDOW = 1 << 22  # read at a time when everything is read
+_WINDOW = 1 << 22  # bytes per read during recovery
 
 logger = logging.getLogger("ottla.log")
 
 
 class UnusableError(Exception):
-    """A log that cannot be used before a person has done something: says what."""
+    """A log that needs manual repair; the message says what to do."""
 
 
 class Loaded(NamedTuple):
@@ -70,18 +69,18 @@ class Loaded(NamedTuple):
     producers: Producers
     topic_id: bytes | None
     now_ms: int
-    aborts: dict[int, int]  # what the file COUNTS says
-    id_lost: bool = False  # there was a topic id, and it cannot be read
+    aborts: dict[int, int]  # the content of the file COUNTS
+    id_lost: bool = False  # there was a topic id, but it cannot be read
 
 
 def create(
     folder: str, disk: Disk, config: TopicConfig, *, topic_id: bytes, epoch: int, now_ms: int, expiration_ms: int
 ) -> Loaded:
-    """An empty log in a new folder. On OSError there is no folder."""
+    """An empty log in a new folder. On OSError the folder is removed again."""
     disk.make_folder(folder)
     try:
         segment = Segment.create(folder, 0, disk, config, now_ms=now_ms, new=True)
-        if any(topic_id):  # the controller of a cluster before 2.8 gives none
+        if any(topic_id):  # a controller before 2.8 assigns none
             write_topic_id(disk, folder, topic_id, new=True)
     except OSError:
         disk.remove_folder(folder)
@@ -105,11 +104,11 @@ def load(
     expiration_ms: int,
     whole_from: int | None = None,
 ) -> Loaded:
-    """The log in a folder. `clean`, `recovery_point` and `start` are what the directory's files say of it.
+    """The log in a folder. `clean`, `recovery_point` and `start` come from the directory's files.
 
-    `whole_from`: from here on, where a segment ends the next one must begin, or what follows is cut off. A power cut
-    may take a segment and leave the one after it; a replica then gets both from its leader.
-    UnusableError, or OSError: it cannot be used as it is.
+    `whole_from`: from this offset on, each segment must begin where the one before ends; otherwise everything after the
+    gap is removed. A power cut may lose a segment and keep the next one; a replica then copies both from its leader.
+    UnusableError or OSError: the log cannot be opened.
     """
     sizes, snapshots = tidy(folder, disk)
     segments, suspects = _open_segments(folder, disk, config, sizes, now_ms)
@@ -129,7 +128,7 @@ def load(
     if segments:
         segments[-1].begin()
         if segments[-1].end < start:
-            # The files of what the start offset speaks of are gone.
+            # The log start is past the end: the files with those records are gone.
             _remove(segments, producers)
             epochs.clear()
     if not segments:
@@ -155,9 +154,9 @@ def load(
 
 
 def force(loaded: Loaded, disk: Disk, folder: str) -> None:
-    """Force records to disk that the last process may not have forced: else they are read, and a power cut takes them.
+    """Force records to disk that the last process may not have forced: a power cut could lose records already read.
 
-    The recovery point stays, since indexes are not forced.
+    The recovery point does not move, since indexes are not forced.
     """
     for segment in loaded.segments:
         if segment.end > loaded.recovery_point:
@@ -169,9 +168,9 @@ def force(loaded: Loaded, disk: Disk, folder: str) -> None:
 def _read_transactions(
     segments: Sequence[Segment], at: int, producers: Producers, start: int, now_ms: int, count: int
 ) -> None:
-    """Take the transaction index of a segment from its file, or from the batches if the file cannot be true.
+    """Load the transaction index of a segment from its file, or rebuild it from the batches if the file is invalid.
 
-    `count` is how many entries it had when somebody last wrote that down.
+    `count` is the number of entries according to the file COUNTS.
     """
     segment = segments[at]
     try:
@@ -181,7 +180,7 @@ def _read_transactions(
     except (CorruptTransactionIndexError, OSError) as error:
         logger.warning("transaction index rebuilt", extra={"segment": segment.stem, "reason": str(error)})
         segment.clear_transactions()
-        # Which transactions were open at the beginning of the segment, the snapshot of that moment tells.
+        # The producer snapshot at the segment's base tells which transactions were open there.
         known = [offset for offset in producers.snapshots if start < offset <= segment.base]
         before = Producers(producers.folder, segment.disk, expiration_ms=producers.expiration_ms, snapshots=known)
         replay(segments[:at], before, start=start, end=segment.base, now_ms=now_ms)
@@ -192,7 +191,7 @@ def _read_transactions(
 
 
 def _save_transactions(segment: Segment) -> None:
-    """A disk that is full now takes them later; until then they are in memory."""
+    """On a full disk the entries stay in memory and are written later."""
     try:
         segment.write_transactions()
     except OSError as error:
@@ -204,13 +203,13 @@ def _topic_id(disk: Disk, folder: str) -> tuple[bytes | None, bool]:
     try:
         return read_topic_id(disk, folder), False
     except CorruptCheckpointError as error:
-        # A power cut may have emptied it. The cluster knows the id of the topic that has this name now.
+        # A power cut may have emptied the file. The cluster knows the id of the current topic of this name.
         logger.warning("topic id unknown", extra={"folder": folder, "reason": str(error)})
         return None, True
 
 
 def tidy(folder: str, disk: Disk) -> tuple[dict[str, int], list[int]]:
-    """Finish or undo what was interrupted. Returns the sizes of the segments' files by name, and snapshot offsets."""
+    """Finish or undo interrupted work. Returns the sizes of the segments' files by name, and snapshot offsets."""
     sizes: dict[str, int] = {}
     snapshots: list[int] = []
     leftovers: list[str] = []
@@ -221,8 +220,8 @@ def tidy(folder: str, disk: Disk) -> tuple[dict[str, int], list[int]]:
             if (stem.isdecimal() and suffix.startswith(".")) or name.startswith(
                 (LEADER_EPOCHS, PARTITION_METADATA, COUNTS)
             ):
-                raise UnusableError(f"{entry.path} is a folder, where a file belongs: remove it, and start again")
-            continue  # somebody else's
+                raise UnusableError(f"{entry.path} is a folder but must be a file: remove it and restart")
+            continue  # not ours
         if name.endswith((DELETED, CLEANED, SWAP, TMP)):
             leftovers.append(name)
         elif len(stem) == DIGITS and stem.isdecimal():
@@ -262,7 +261,7 @@ def _finish(folder: str, disk: Disk, leftovers: Sequence[str]) -> None:
 
 
 def _cover(folder: str, disk: Disk, name: str) -> tuple[int, int]:
-    """The offsets that a finished segment of compaction stands for, as far as its own batches tell."""
+    """The offset range of a finished segment of compaction, as far as its own batches show."""
     base = end = _offset(name)
     file = disk.open(os.path.join(folder, name))
     for found in walk(disk, file, 0, disk.stat(file.path).st_size):
@@ -315,7 +314,7 @@ def _recover(
     now_ms: int,
     whole_from: int | None,
 ) -> None:
-    """Read the chosen segments batch by batch; `begin` is the lowest. Producer states are right at the end."""
+    """Check the chosen segments batch by batch; `begin` is the lowest. Afterwards producer states are up to date."""
     replay(segments[:begin], producers, start=start, end=segments[begin].base, now_ms=now_ms)
     at = begin
     while at < len(segments):
@@ -325,9 +324,9 @@ def _recover(
             end = segment.end if segment.size else segment.base
             hole = whole_from is not None and whole_from <= end < (segments[at + 1].base if segments[at + 1 :] else end)
             if cut or hole:
-                # What follows a broken batch may be of another history: Apache Kafka drops it, and so do we.
+                # Records after a broken batch may belong to another history. Apache Kafka drops them too.
                 logger.warning(
-                    "cut off what was not whole",
+                    "removed incomplete data at the end of a log",
                     extra={"segment": segment.stem, "bytes": cut, "later_segments": len(segments) - at - 1},
                 )
                 dropped = segments[at + 1 :]
@@ -342,7 +341,7 @@ def _recover(
 
 
 def rebuild(segment: Segment, epochs: Epochs | None, producers: Producers | None) -> int:
-    """Check every batch and derive everything else from them. Returns how many bytes were cut off the end."""
+    """Check every batch and rebuild all derived state. Returns how many bytes were cut off the end."""
     size, position, window = segment.size, 0, _WINDOW
     segment.clear()
     file = segment.file
@@ -360,7 +359,7 @@ def rebuild(segment: Segment, epochs: Epochs | None, producers: Producers | None
         window = _WINDOW
         if not walked.sound:
             break
-        if not walked.size:  # a batch that is larger than what was read, if it is there at all
+        if not walked.size:  # a batch larger than the window, or an incomplete one
             window = int.from_bytes(data[8:12], signed=True) + batch.LOG_OVERHEAD
             if not len(data) < window <= size - position:
                 break
@@ -380,7 +379,7 @@ def checksum_ok(found: FoundSpan) -> bool:
 
 
 def replay(segments: Sequence[Segment], producers: Producers, *, start: int, end: int, now_ms: int) -> None:
-    """Bring producer states to `end`: the newest snapshot, then the headers of the batches behind it."""
+    """Bring producer states up to `end`: load the newest snapshot, then replay the batch headers after it."""
     offset = producers.load(start, end, now_ms)
     for segment in segments:
         if segment.end > offset and segment.base < end:
@@ -412,14 +411,14 @@ def _replay_batch(data: bytes, at: int, segment: Segment, producers: Producers) 
 
 
 def _replay_header(header: Header, whole: bytes, segment: Segment, producers: Producers, *, index: bool) -> None:
-    """Take in what a batch tells of its producer; `whole` is all of it if it is a control batch."""
+    """Update the producer state from a batch; `whole` holds all bytes of a control batch."""
     completed = producers.replay(header, marker_of(whole) if whole else None)
     if index and completed is not None and completed.aborted:
         segment.transactions.add(Aborted(completed.producer_id, completed.first, completed.last, completed.last_stable))
 
 
 def marker_of(data: bytes | memoryview) -> EndMarker | None:
-    """What the control batch at the beginning of `data` says of its transaction, None if it says nothing."""
+    """The end marker in the control batch at the beginning of `data`, None if it has none."""
     record = next(batch.iterate(data), None)
     return read_marker(record.key, record.value) if record is not None else None
 

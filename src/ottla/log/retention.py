@@ -1,8 +1,8 @@
-"""Which of the oldest segments may go: a pure choice, carried out by `Log.retain`.
+"""Decides which of the oldest segments to delete; `Log.retain` deletes them.
 
-A segment goes when all of it lies before the log start offset (whatever the policy), or, where the policy is `delete`,
+A segment is deleted when all of it is below the log start offset (whatever the policy), or, with the policy `delete`,
 when its newest record is older than `retention.ms`, or when the log without it still has `retention.bytes`. Always
-from the oldest on without a gap, never at or above the high watermark, never an empty active segment.
+oldest first without a gap, never at or above the high watermark, never an empty active segment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def count_expired(
     segments: Sequence[Segment], config: TopicConfig, *, start: int, end: int, high: int, now_ms: int
 ) -> int:
-    """How many segments from the oldest on may go. If it is all of them, a new one has to begin first."""
+    """How many of the oldest segments to delete. If it is all of them, the log must roll first."""
     excess = sum(segment.size for segment in segments) - config.retention_bytes if config.retention_bytes >= 0 else -1
     for count, segment in enumerate(segments):
         last = count + 1 == len(segments)
@@ -36,6 +36,6 @@ def count_expired(
 
 
 def newest(segment: Segment) -> int:
-    """When its newest record was made; a segment without timestamps goes by its file."""
+    """The largest timestamp, or the file's modification time if no record has one."""
     timestamp = segment.largest().timestamp
     return timestamp if timestamp >= 0 else segment.modified_ms()

@@ -1,10 +1,10 @@
-"""From a time to a record: the time index says where to start, batch headers which batch, its records which record.
+"""Find a record by timestamp: the time index gives the start, batch headers the batch, its records the record.
 
-Timestamps are the producers' and need not ascend, so the answer to "first at or after" is the first in the order of
-offsets. A batch is opened only when its largest timestamp says that the record is inside.
+Producers set timestamps and these need not ascend, so "first at or after" means first in offset order. A batch is
+opened only when its largest timestamp shows that the record is inside.
 
-A batch that is too large to be opened on the loop raises LongSearchError, which knows how to search it elsewhere; the
-caller then asks again and says what is `known`: the answers of such batches, by their base offset.
+A batch that is too large to be opened on the loop raises LongSearchError, whose `search` runs in another thread. The
+caller then searches again and passes `known`: the results for such batches, by base offset.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Known = dict[int, Hit | None]
 
 
 class LongSearchError(Exception):
-    """The batch at offset `base` is too large to be searched here; `search` may be called in any thread."""
+    """The batch at offset `base` is too large to be searched on the loop; call `search` in any thread."""
 
     def __init__(self, base: int, data: bytes, timestamp: int, start: int) -> None:
         super().__init__(f"the batch at offset {base}")
@@ -57,7 +57,7 @@ class LongSearchError(Exception):
 def first_since(
     segments: Sequence[Segment], timestamp: int, start: int, known: Mapping[int, Hit | None]
 ) -> tuple[Hit, int] | None:
-    """The first record from offset `start` on whose timestamp is not below, with its batch's leader epoch."""
+    """The first record at or after `start` whose timestamp is at least `timestamp`, with its batch's leader epoch."""
     for segment in segments:
         if segment.end > start and segment.reaches(timestamp):
             mark = segment.times.floor(timestamp)
@@ -98,7 +98,7 @@ def _open(segment: Segment, span: Span, timestamp: int, start: int, known: Mappi
 def find(
     data: bytes, timestamp: int, start: int, limits: Limits, old_limits: Limits, *, release: bool = False
 ) -> Hit | None:
-    """The first such record of one batch. InflatedError when it is beyond the limits."""
+    """The first matching record of one batch. InflatedError when the batch exceeds the limits."""
     if data[batch.MAGIC_POSITION] == batch.MAGIC:
         state, detail, hit = native.since(data, timestamp, start, limits, release=release)
         if state == OVER:

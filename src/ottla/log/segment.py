@@ -1,16 +1,16 @@
-"""One run of a partition's log: `<base>.log` holds batches back to back, from the offset in its name on.
+"""One segment of a partition's log: `<base>.log` holds batches back to back, starting at the offset in its name.
 
     00000000000000000500.log         batch | batch | batch ...     appended only, never rewritten
     00000000000000000500.index       sparse, see `index`
     00000000000000000500.timeindex   sparse, see `index`
     00000000000000000500.txnindex    aborted transactions, only if there are any, see `transactions`
 
-Index entries are added after the write has succeeded, so a failed append leaves nothing behind but bytes past `size`,
-which are cut off. The active segment also remembers where its last few hundred batches lie: a consumer right behind the
-producer is answered without reading anything.
+Index entries are added after the write has succeeded, so a failed append leaves only bytes past `size`, which are cut
+off. The active segment also remembers the positions of its last few hundred batches: a consumer close behind the
+producer is served without an index lookup.
 
-The file is opened when somebody reads or writes, and closed again when others need the descriptor. A reader gets a
-`Slice`, which is a promise of bytes: no copy is made before it meets the socket.
+The file is opened at the first read or write, and closed again when descriptors run short. A reader gets a `Slice`, a
+reference to a range of the file: the bytes are not copied before they reach the socket.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ CLEANED = ".cleaned"
 SWAP = ".swap"
 
 RELATIVE_MAX = (1 << 31) - 1  # an index entry holds an offset as its distance from the base
-TAIL_MAX = 512  # batches whose place is remembered; beyond it half are forgotten
+TAIL_MAX = 512  # batches whose position is remembered; when exceeded, the older half is dropped
 NEVER = 1 << 63
 BROKEN = (-1, -1)
-UNDECIDED = -2  # below every timestamp: the roll test has to look closer
+UNDECIDED = -2  # below every timestamp: forces the full roll check
 
 _WINDOW = 1 << 13  # one read covers the batches between two index entries, at the default interval
 
 
 class Slice:
-    """Bytes of a log file on their way out. Holding it keeps the file open, even a deleted one."""
+    """A range of a log file to be sent. Holding it keeps the file open, even a deleted one."""
 
     __slots__ = ("file", "position", "size")
 
@@ -113,13 +113,13 @@ class Segment:
         self.end = base
         self.created_ms = now_ms
         self.offset_max = base + RELATIVE_MAX
-        self.first_timestamp = -1  # of the first batch, once somebody looked
+        self.first_timestamp = -1  # of the first batch; read on first use
         self.roll_at = NEVER if size == 0 else UNDECIDED
         self.max_timestamp = -1
         self.max_timestamp_offset = base
         self.offsets: OffsetIndex
         self.times: TimeIndex
-        self.used = False  # whether the file was, since somebody looked: see `files`
+        self.used = False  # whether the file was used since the last check: see `files`
         self._largest_known = size == 0
         self._file: File | None = None
         self._interval = config.index_interval_bytes
@@ -135,7 +135,7 @@ class Segment:
     def create(
         cls, folder: str, base: int, disk: Disk, config: TopicConfig, *, now_ms: int, new: bool = False
     ) -> Segment:
-        """A new segment with its files. What lies there under the same names is emptied; a new folder has nothing."""
+        """A new segment with its files. Existing files are emptied; `new` says that the folder has none."""
         stem = stem_of(folder, base)
         segment = cls(stem, base, disk, config, size=0, now_ms=now_ms)
         file = OPEN_FILES.open(disk, stem + LOG_SUFFIX, create=True)
@@ -159,8 +159,8 @@ class Segment:
         end: int,
         now_ms: int,
     ) -> Segment:
-        """A segment that is there, `lengths` being those of its index files. Nothing is read; the indexes are checked
-        on first use."""
+        """An existing segment; `lengths` are the sizes of its index files. Reads nothing: indexes are checked on first
+        use."""
         segment = cls(stem_of(folder, base), base, disk, config, size=size, now_ms=now_ms)
         segment.end = end
         segment.offsets = OffsetIndex(segment.stem, base, disk, config.segment_index_bytes, lengths[0])
@@ -170,11 +170,11 @@ class Segment:
 
     @property
     def file(self) -> File:
-        """The log file. Hold it while you use its descriptor: the segment may let go of it at any moment."""
+        """The log file. Hold it while you use its descriptor: the segment may drop its reference at any time."""
         file = self._file
         if file is None:
             file = self._file = OPEN_FILES.open(self.disk, self.stem + LOG_SUFFIX)
-            self.used = False  # before the second time it is nothing special
+            self.used = False  # only a second use counts
             OPEN_FILES.keep(self)
         else:
             self.used = True
@@ -185,7 +185,7 @@ class Segment:
 
     @property
     def transactions(self) -> TransactionIndex:
-        """Empty unless somebody has put one here: `recovery` does where there is a file."""
+        """Empty unless it was loaded: `recovery` does that where there is a file."""
         if self._transactions is None:
             self._transactions = TransactionIndex(self.stem + TRANSACTION_SUFFIX, self.disk, self.base)
         return self._transactions
@@ -196,30 +196,30 @@ class Segment:
         return self._transactions is not None and bool(self._transactions.entries)
 
     def read_transactions(self) -> None:
-        """Take the transaction index from its file. CorruptTransactionIndexError: it has to be built anew."""
+        """Load the transaction index from its file. CorruptTransactionIndexError: it has to be rebuilt."""
         end = self.end if self.end > self.base else None
         self._transactions = TransactionIndex.open(self.stem + TRANSACTION_SUFFIX, self.disk, self.base, end)
 
     def adopt_transactions(self, aborted: Sequence[Aborted]) -> None:
-        """These are what the file of the transaction index holds."""
+        """Set the transaction index to these entries, which its file already holds."""
         if aborted:
             path = self.stem + TRANSACTION_SUFFIX
             self._transactions = TransactionIndex(path, self.disk, self.base, aborted)
 
     def clear_transactions(self) -> None:
-        """Begin the transaction index anew, whatever lies in the place of its file."""
+        """Start with an empty transaction index and remove its file."""
         self.disk.remove(self.stem + TRANSACTION_SUFFIX, missing_ok=True)
         self._transactions = None
 
     def write_transactions(self) -> None:
-        """Bring the transaction index's file up to date, if a full disk has kept it from that."""
+        """Write transaction index entries that could not be written before, because the disk was full."""
         if self._transactions is not None:
             self._transactions.write()
 
     # Writing.
 
     def append(self, parts: Sequence[Buffer], size: int, last: int, max_timestamp: int) -> None:
-        """Write one batch. On OSError the segment is as it was."""
+        """Write one batch. On OSError the segment is unchanged."""
         position = self.size
         file = self._file
         if file is None:
@@ -246,7 +246,7 @@ class Segment:
             del tail[: TAIL_MAX // 2], self._tail_position[: TAIL_MAX // 2]
 
     def append_run(self, parts: Sequence[Buffer], size: int, entries: Sequence[tuple[int, int, int]]) -> None:
-        """Write several batches at once, `entries` being (size, last offset, largest timestamp) of each."""
+        """Write several batches at once; `entries` holds (size, last offset, largest timestamp) of each."""
         position = self.size
         self._write(self.file, parts, size, position)
         for entry_size, last, max_timestamp in entries:
@@ -258,7 +258,7 @@ class Segment:
         assert position == self.size, "the entries are the bytes"
 
     def note(self, position: int, size: int, last: int, max_timestamp: int) -> None:
-        """Take in a batch that is in the file at `position`: the law of size, end, timestamps and indexes."""
+        """Record a batch that is in the file at `position`: update size, end, timestamps and indexes."""
         if position == 0:
             self.first_timestamp, self.roll_at = max_timestamp, UNDECIDED
         self.size = position + size
@@ -290,7 +290,7 @@ class Segment:
     # Rolling.
 
     def must_roll(self, size: int, last: int, max_timestamp: int, *, now_ms: int, config: TopicConfig) -> bool:
-        """Whether a batch belongs into the next segment: for its size, its time, its offset, or a full index."""
+        """Whether a batch belongs in a new segment, because of its size, time or offset, or a full index."""
         if self.size == 0:
             return False
         if self.size + size > config.segment_bytes or last > self.offset_max or self.offsets.full or self.times.full:
@@ -298,7 +298,7 @@ class Segment:
         longest = min(config.segment_ms, config.max_compaction_lag_ms) if config.compacts else config.segment_ms
         limit = longest - self._jitter(config)  # only closed segments are compacted
         if self._first() < 0:
-            return now_ms - self.created_ms > limit  # batches without a time go by the clock
+            return now_ms - self.created_ms > limit  # batches without a timestamp: use the creation time
         self.roll_at = self.first_timestamp + limit
         return max_timestamp > self.roll_at
 
@@ -309,12 +309,12 @@ class Segment:
         return self.first_timestamp
 
     def _jitter(self, config: TopicConfig) -> int:
-        """Spreads the rolls of many partitions over time; a stable hash of the name, not chance, decides."""
+        """Spreads the rolls of many partitions over time, by a stable hash of the name instead of a random number."""
         most = min(config.segment_jitter_ms, config.segment_ms)
         return crc32(self.stem.encode()) % most if most > 0 else 0
 
     def begin(self) -> None:
-        """This is now the segment that is written to: know where it ends and what its tail holds."""
+        """Make this the active segment: find its end and largest timestamp."""
         self.end = self.base
         if self.size or self.offsets.table.count or self.times.table.count:
             self._ensure_checked()
@@ -336,7 +336,7 @@ class Segment:
         self.roll_at = NEVER if self.size == 0 else UNDECIDED
 
     def seal(self) -> None:
-        """No more appends, at a roll or a stop: write the last time entry, cut the files to what they hold."""
+        """At a roll or stop: write the last time index entry and trim the files to their content."""
         self.largest()
         self.times.append(Mark(self.max_timestamp, self.max_timestamp_offset))
         self.offsets.table.trim()
@@ -350,7 +350,7 @@ class Segment:
     # Reading.
 
     def locate(self, offset: int) -> tuple[int, int] | None:
-        """Position and size of the first batch that ends at or behind `offset`, None if there is none."""
+        """Position and size of the first batch that ends at or after `offset`, None if there is none."""
         tail = self._tail_last
         if tail and (offset > tail[0] or self._tail_position[0] == 0):
             at = bisect_left(tail, offset)
@@ -373,7 +373,7 @@ class Segment:
         return found
 
     def _search(self, offset: int, entry: int, position: int) -> tuple[int, int] | None:
-        """Scan headers from an index entry on. BROKEN: the index does not fit the log, or the log is damaged."""
+        """Scan headers from an index entry on. BROKEN: the index does not match the log, or the log is damaged."""
         file, size, pread, unpack = self.file, self.size, self.disk.pread, LOOK.unpack_from
         suspect = position > 0
         if position >= size:
@@ -399,7 +399,7 @@ class Segment:
         return None
 
     def bound(self, position: int) -> int:
-        """An offset behind all batches that begin before `position`, at most an index entry's interval too far."""
+        """An offset above all batches that begin before `position`; too high by at most one index interval."""
         if position >= self.size:
             return self.end
         at = bisect_left(self._tail_position, position)
@@ -420,7 +420,7 @@ class Segment:
         return Slice(self.file, position, size)
 
     def largest(self) -> Mark:
-        """The largest timestamp and the last offset of its batch; looked up once in a segment found on disk."""
+        """The largest timestamp and the last offset of its batch. For a segment from disk it is computed once."""
         if not self._largest_known:
             self._ensure_checked()
             mark = self.times.last
@@ -433,7 +433,7 @@ class Segment:
         return Mark(self.max_timestamp, self.max_timestamp_offset)
 
     def reaches(self, timestamp: int) -> bool:
-        """Whether a record may have this timestamp or a later one; asked of one segment after the other."""
+        """Whether a record may have this timestamp or a later one."""
         return (self.max_timestamp if self._largest_known else self.largest().timestamp) >= timestamp
 
     def modified_ms(self) -> int:
@@ -451,7 +451,7 @@ class Segment:
                 self.reindex()
 
     def reindex(self) -> None:
-        """Build both indexes anew from the headers in the file."""
+        """Rebuild both indexes from the batch headers in the file."""
         size, end = self.size, self.end
         self._clear_indexes()
         self._reindexed = True
@@ -459,20 +459,20 @@ class Segment:
         for found in self.spans():
             span = found.span
             if span.base < self.end:
-                break  # damaged: what lies behind it cannot be looked up
+                break  # damaged: later batches cannot be indexed
             self.note(span.position, span.size, span.last, span.max_timestamp)
             self.size = size
         self.size, self.end = size, max(end, self.end)
         self.finish()
 
     def clear(self) -> None:
-        """Forget everything that is derived from the bytes, to `note` them one by one and then `finish`."""
+        """Drop all derived state, before `advance` or `note` rebuilds it and `finish` completes it."""
         self._clear_indexes()
         self.clear_transactions()
         self.size, self.end = 0, self.base
 
     def state(self, epoch: int) -> WalkState:
-        """Where a walk over the file is, to be handed to it with the next region."""
+        """The state of a walk over the file, to be passed to it with the next region."""
         return WalkState(
             self.end,
             self.offset_max,
@@ -484,14 +484,14 @@ class Segment:
         )
 
     def advance(self, position: int, walked: Walked) -> None:
-        """Take in what a walk over the region at `position` found; the same as `note` for every batch of it."""
+        """Record the result of a walk over the region at `position`: same effect as `note` for each of its batches."""
         for last, at, timestamp, offset in walked.points:
             self.offsets.append(last, position + at)
             self.times.append(Mark(timestamp, offset))
         self.size = position + walked.size
         self.end, self._since = walked.end, walked.since
         self.max_timestamp, self.max_timestamp_offset = walked.timestamp, walked.timestamp_offset
-        self.first_timestamp = -1  # looked up when somebody needs it
+        self.first_timestamp = -1  # read on first use
         self.roll_at = NEVER if self.size == 0 else UNDECIDED
 
     def _clear_indexes(self) -> None:
@@ -508,7 +508,7 @@ class Segment:
         self.times.table.trim()
 
     def truncate(self, offset: int) -> None:
-        """Cut off the batch that holds `offset` and all behind it."""
+        """Remove the batch that holds `offset` and everything after it."""
         found = self.locate(offset)
         self.offsets.truncate(offset)
         self.times.truncate(offset)
@@ -525,7 +525,7 @@ class Segment:
                 self.first_timestamp = -1
             self._largest_known = False
             self.begin()
-            # Compaction may have left a gap before the batch; inside of it the log ends where it was asked to.
+            # Compaction may have left a gap before the batch. For an offset in that gap the log ends there.
             self.end = max(self.end, min(offset, first))
 
     def _forget_tail(self) -> None:
@@ -535,7 +535,7 @@ class Segment:
     # Life.
 
     def close(self) -> None:
-        """Let go of the file. Slices on their way keep theirs."""
+        """Close the file. Slices still in use keep it open."""
         self._file = None
         self.offsets.drop()
         self.times.table.drop()
@@ -547,11 +547,11 @@ class Segment:
             try:
                 self.disk.rename(path + old, path + new)
             except FileNotFoundError:
-                if suffix == LOG_SUFFIX and not self.disk.exists(path + new):  # else an earlier try got so far
+                if suffix == LOG_SUFFIX and not self.disk.exists(path + new):  # else an earlier try renamed it
                     raise
 
     def remove(self, suffix: str = "") -> None:
-        """Remove the files, those that were renamed to end with `suffix`. Slices on their way keep theirs."""
+        """Remove the files, with `suffix` if they were renamed. Slices still in use keep them open."""
         for name in SUFFIXES:
             self.disk.remove(self.stem + name + suffix, missing_ok=True)
 

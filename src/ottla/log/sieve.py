@@ -1,18 +1,18 @@
-"""What compaction leaves of one batch: the records that are kept, in a batch of the same identity.
+"""Filters one batch during compaction: the kept records go into a new batch with the same header fields.
 
-A rewritten v2 batch keeps its base offset, last offset, leader epoch, codec and producer fields, so offsets stay what
-they were and the last sequence of a producer is not forgotten; records in between are simply missing.
+A rewritten v2 batch keeps its base offset, last offset, leader epoch, codec and producer fields, so offsets do not
+change and the last sequence of a producer is not lost. Removed records are simply missing.
 
-A tombstone must outlive its key's older values by `delete.retention.ms`, or a reader that is behind would never learn
-of the deletion. When the cleaner first meets a batch that still holds tombstones it writes the time at which they may
-go, now + delete.retention.ms, over the base timestamp, and sets a bit that says so: the delete horizon. The marker of a
-transaction whose data is all gone gets the same respite.
+A tombstone must outlive its key's older values by `delete.retention.ms`, or a reader that lags would never see the
+deletion. When the cleaner first reads a batch that still holds tombstones, it overwrites the base timestamp with the
+time at which they may be removed, now + delete.retention.ms, and sets a bit that says so: the delete horizon. The
+marker of a transaction whose data is all gone gets the same delay.
 
-Magic 0 and 1 have no such bit; there the age of the segment decides, and a wrapper of compressed messages is unpacked
-and packed again.
+Magic 0 and 1 have no such bit: there the age of the segment decides, and a wrapper of compressed messages is
+decompressed and compressed again.
 
-Laws: the caller has verified the checksum; a damaged batch must not be given a new, valid one. What cannot be opened
-raises CorruptError, and the caller keeps it as it is: one such batch must not end the compaction of its log for good.
+The caller must have verified the checksum: a damaged batch must not get a new, valid one. A batch that cannot be opened
+raises CorruptError, and the caller keeps it unchanged: one such batch must not block the compaction of its log forever.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ class Sifted(NamedTuple):
 
 
 def read_records(data: memoryview) -> Iterator[Record]:
-    """The records of a batch, within limits: each is an object, and all of a batch are there at once."""
+    """The records of a batch, within limits: all of them are in memory at once, each as an object."""
     return batch.iterate(data, size_max=OPENED_SIZE_MAX, count_max=OPENED_COUNT_MAX)
 
 
 def control_type(data: memoryview) -> int | None:
-    """What the record of a control batch stands for (0 abort, 1 commit); None when compaction has emptied the batch."""
+    """The type of a control batch (0 abort, 1 commit, -1 other); None when compaction has emptied the batch."""
     try:
         record = next(read_records(data), None)
     except CorruptError:
-        return -1  # what cannot be read ends nothing
+        return -1  # an unreadable marker ends no transaction
     if record is not None:
         kind = read_type(record.key)
         return -1 if kind is None else kind
@@ -73,8 +73,8 @@ def sift(
 ) -> Sifted:
     """Filter a v2 batch.
 
-    `new_horizon_ms` is the delete horizon to write if one is due; `retain_empty` keeps a bare header when nothing else
-    is left; `ended_empty` says that this is the marker of a transaction without data.
+    `new_horizon_ms` is the delete horizon to write if one is due; `retain_empty` keeps a bare header when no record is
+    left; `ended_empty`: this is the marker of a transaction without data.
     """
     kept = [record for record in read_records(data) if keep(record)]
     if not kept:
@@ -91,7 +91,7 @@ def sift(
 def build_empty(head: Header) -> Sifted:
     """A batch without records that still carries its offsets, producer and last sequence.
 
-    Its timestamp is of no record any more and has no place in the time index, where Kafka's verification looks for one.
+    Its timestamp belongs to no record, so it is not indexed: Kafka's verification expects a record for every entry.
     """
     return Sifted(_rewrite(head, [], None), head.count, 0, head.last_offset, batch.NO_TIMESTAMP)
 
@@ -115,7 +115,7 @@ def _rewrite(head: Header, kept: list[Record], delete_horizon: int | None) -> by
 
 
 def sift_legacy(data: memoryview, keep: Keep) -> Sifted:
-    """Filter a message or wrapper of magic 0 or 1. Nothing remembers its last offset when nothing is left of it."""
+    """Filter a message or wrapper of magic 0 or 1. If no record is left, its last offset is not kept."""
     head = legacy.outer(data)
     records = list(read_records(data))
     kept = [record for record in records if keep(record)]

@@ -6,7 +6,7 @@ A snapshot `<end offset, 20 digits>.snapshot` holds the state of all batches bef
     producer id i64 | epoch i16 | last sequence i32 | last offset i64 | offset delta i32 | timestamp i64 |
     coordinator epoch i32 | first offset of the open transaction i64 (-1: none)
 
-It keeps one batch of the five, as Apache Kafka's does. The others are in the log: `recall.py`.
+Like Apache Kafka's, it holds only the last of the five batches. The others are found in the log: `recall.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Batch = tuple[int, int, int, int, int]  # first sequence, last sequence, base, l
 
 
 class CorruptSnapshotError(ValueError):
-    """The snapshot file is not one, or its checksum does not fit."""
+    """The file is not a snapshot, or its checksum is wrong."""
 
 
 class ProducerState:
@@ -48,7 +48,7 @@ class ProducerState:
         self.timestamp = -1
         self.coordinator_epoch = -1
         self.first = -1
-        self.short = False  # whether there are older batches in the log that may belong to the five
+        self.short = False  # whether `batches` may lack some of the last five, which are in the log
 
     @property
     def last_sequence(self) -> int:

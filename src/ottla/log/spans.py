@@ -1,6 +1,6 @@
-"""A walk over the batches of a log file by their headers, whatever their magic, in few and large reads.
+"""Walk over the batches of a log file by their headers, for any magic, in few large reads.
 
-Every magic agrees on the first bytes, so the walk needs no record:
+All magics share the layout of the first bytes, so the walk decodes no records:
 
     0 offset i64 | 8 length i32 | 16 magic i8 |   magic 2: 23 last offset delta i32, 35 largest timestamp i64
                                                   magic 1: 18 timestamp i64 (of a wrapper: the largest inside)
@@ -32,7 +32,7 @@ class Span(NamedTuple):
 
     position: int
     size: int
-    base: int  # of a legacy wrapper the same as `last`: the first is hidden inside
+    base: int  # for a legacy wrapper equal to `last`: the first offset is inside the compressed data
     last: int
     max_timestamp: int
     epoch: int  # -1 before magic 2
@@ -40,7 +40,7 @@ class Span(NamedTuple):
 
 
 class FoundSpan(NamedTuple):
-    """A span and a buffer in which it begins at `at`."""
+    """A span and a buffer that holds it from `at` on."""
 
     span: Span
     buffer: bytes | memoryview
@@ -50,9 +50,9 @@ class FoundSpan(NamedTuple):
 def walk(
     disk: Disk, file: File, position: int, end: int, *, whole: bool = False, window: int = WINDOW
 ) -> Iterator[FoundSpan]:
-    """Spans that start in position..end. Stops at what cannot be one or does not end before `end`.
+    """Spans that start in position..end. Stops at invalid data or a span that does not end before `end`.
 
-    With `whole` the buffer holds all of the span, else at least its header. The file is held open meanwhile.
+    With `whole` the buffer holds the whole span, else at least its header. The walk keeps the file open.
     """
     while end - position >= SIZE_MIN:
         buffer = disk.pread(file.fd, min(window, end - position), position)
@@ -61,7 +61,7 @@ def walk(
             span = look(buffer, at, position + at, end)
             if span is None:
                 if length - at < SIZE_MIN_V2 and at:
-                    break  # the header may go on in the next window
+                    break  # the header may continue in the next window
                 return
             if whole and at + span.size > length:
                 if at:
@@ -78,7 +78,7 @@ def walk(
 
 
 def look(buffer: bytes | memoryview, at: int, position: int, end: int) -> Span | None:
-    """The span whose header lies at `at` of the buffer and at `position` of the file, None if none can."""
+    """The span whose header is at `at` in the buffer and at `position` in the file, None if it is invalid."""
     if len(buffer) - at < SIZE_MIN:
         return None
     if len(buffer) - at < LOOK_SIZE:

@@ -1,11 +1,11 @@
-"""All partitions' logs of one broker: opened at start, created, deleted, looked after, closed.
+"""All logs of one broker: opens, creates, deletes, maintains and closes them.
 
-A broker has one or more log directories. A new partition goes where the fewest are. Every directory has checkpoints of
-its own and a marker that is there only while no broker works in it and the last one stopped in good order: without
-it, its logs are recovered, several at a time.
+A broker has one or more log directories. A new partition goes to the one with the fewest logs. Each directory has its
+own checkpoints and a clean shutdown marker, which exists only while no broker uses the directory and the last one
+stopped cleanly. Without the marker, its logs are recovered, several at a time.
 
-One loop owns all of this. Threads are used for what waits for the disk, on values the owner handed out: recovery before
-anything runs, and forcing bytes to disk.
+One event loop owns all of this. Work that waits for the disk runs in threads, on values that the loop hands out:
+recovery before anything else runs, and flushes.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
     from ottla.log.recovery import Loaded
 
     Key = tuple[str, int]
-    Folder = tuple[str, Name]  # the path of a log's folder, and what its name says
+    Folder = tuple[str, Name]  # the path of a log's folder, and its parsed name
 
-MOVE_REST_MS = 10_000  # after a move that did not work out
-DAWDLE_MS = 60_000  # time for a thread to notice that its move was called off
+MOVE_REST_MS = 10_000  # pause after a failed move
+DAWDLE_MS = 60_000  # time for a thread to notice that its move was cancelled
 
 FILES = frozenset({RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, COMPACTED, CLEAN_MARKER, META_PROPERTIES})
 
@@ -74,11 +74,11 @@ class Usage(NamedTuple):
     total: int
     free: int
     sizes: Mapping[tuple[str, int], int]
-    futures: Mapping[tuple[str, int], int]  # of partitions that are being moved here, as far as they are copied
+    futures: Mapping[tuple[str, int], int]  # partitions being moved here: bytes copied so far
 
 
 class Opening(NamedTuple):
-    """What opening a log takes, the same for all logs of a directory. `said` is what its checkpoints say."""
+    """What opening any log of a directory needs. `said` is the content of the directory's checkpoints."""
 
     directory: Directory
     clean: bool
@@ -95,7 +95,7 @@ class Unopened(NamedTuple):
     clean: bool
     load: Callable[[], Loaded]  # in a thread
     adopt: Callable[[Loaded], None]
-    passes: bool = False  # whether its trouble is one that passes
+    passes: bool = False  # whether the cause is temporary
 
 
 class LogStore:
@@ -107,9 +107,9 @@ class LogStore:
         self.logs: dict[tuple[str, int], Log] = {}
         self.broken: dict[tuple[str, int], str] = {}  # logs that could not be opened, and why
         self._unopened: dict[Key, Unopened] = {}
-        self.on_opened: Callable[[Log], None] | None = None  # told of a log that could be opened after all
+        self.on_opened: Callable[[Log], None] | None = None  # called with a log that was opened at a later try
         self.moves: dict[tuple[str, int], LogMove] = {}
-        self.preferred: dict[tuple[str, int], Directory] = {}  # where partitions go that are not here yet
+        self.preferred: dict[tuple[str, int], Directory] = {}  # directory to create a future partition in
         self.recovered_s = 0.0  # how long opening took
         self._opened = False
         self._replicated = False
@@ -117,7 +117,7 @@ class LogStore:
         self.flusher = Flusher(clock)
         self.housekeeping = Housekeeping(self)
         self._steps = Steps("ottla.log")
-        self._leftovers: dict[Key, tuple[str, Directory]] = {}  # folders of deleted logs that still have their names
+        self._leftovers: dict[Key, tuple[str, Directory]] = {}  # folders of deleted logs that could not be renamed
         self._count = 0
 
     # Opening.
@@ -125,7 +125,7 @@ class LogStore:
     def open(self, config_for: Callable[[str], TopicConfig], *, replicated: bool = False) -> None:
         """Load every log of every directory; a directory that cannot be read goes offline.
 
-        `replicated`: others have replicas too, so that only what the high watermark says is committed.
+        `replicated`: other brokers have replicas, so only records below the high watermark are committed.
         """
         begin = self.clock.monotonic()
         self._replicated = replicated
@@ -140,7 +140,7 @@ class LogStore:
         for (topic, index), directory in list(self.preferred.items()):
             if (topic, index) in self.logs:
                 self.move(topic, index, directory.path)
-        self.preferred.clear()  # a partition of that name that comes later was not meant
+        self.preferred.clear()  # not meant for a partition created later under that name
         self.recovered_s = self.clock.monotonic() - begin
         self._opened = True
 
@@ -162,7 +162,7 @@ class LogStore:
                 self._adopt(opening, folder, loaded)
 
     def _sort_folders(self, directory: Directory, entries: Iterable[Entry]) -> list[Folder]:
-        """The folders of logs to open. Those that an earlier run left half done are dealt with."""
+        """The folders of logs to open. Cleans up unfinished deletions and moves of an earlier run."""
         folders: list[Folder] = []
         for entry in entries:
             name = parse(entry.name)
@@ -171,22 +171,22 @@ class LogStore:
             if name.kind == DELETE:
                 self.housekeeping.doom_folder(entry.path, directory, self.config.log_segment_delete_delay_ms)
             elif name.kind == FUTURE:
-                self.disk.remove_folder(entry.path)  # an unfinished copy: made anew once every log is known
+                self.disk.remove_folder(entry.path)  # an unfinished copy: started again once all logs are open
                 self.preferred[name.topic, name.partition] = directory
             elif name.kind:
                 continue
             elif name[:2] in self.logs:
-                # A move ended between its two last steps: both copies are whole, and one of them is in use already.
+                # A move stopped between its last two steps: both copies are complete, and one is in use already.
                 self.disk.rename(entry.path, os.path.join(directory.path, aside(*name[:2], self._unique(), STRAY)))
             else:
                 folders.append((entry.path, name))
         return folders
 
     def _try_to_load(self, opening: Opening, folder: Folder) -> Loaded | None:
-        """Any thread may do it. None if the log cannot be opened now."""
+        """None if the log cannot be opened now. May run in any thread."""
         try:
             return self._load(opening, folder)
-        except Exception as error:  # whatever it is, it is the trouble of this log
+        except Exception as error:  # any error affects only this log
             load, adopt = partial(self._load, opening, folder), partial(self._adopt, opening, folder)
             unopened = Unopened(opening.directory, folder[0], opening.clean, load, adopt)
             self._give_up(unopened, folder[1][:2], error)
@@ -221,7 +221,7 @@ class LogStore:
         self.logs[topic, partition] = log
 
     def _give_up(self, unopened: Unopened, key: Key, error: Exception) -> None:
-        """A log that cannot be opened is offline; the others are served. A broken device takes its directory along."""
+        """Mark a log that cannot be opened as offline. A failed device takes the whole directory offline."""
         if isinstance(error, OSError):
             unopened.directory.note_failure(error)
             if not unopened.directory.online:
@@ -233,7 +233,7 @@ class LogStore:
         logger.error("log offline", extra={"folder": unopened.folder, "reason": reason})
 
     async def open_again(self) -> None:
-        """Try the logs again for which there was no room, or no file left, when the others were opened."""
+        """Try again to open the logs for which there was no disk space or file descriptor at start."""
         for key, unopened in list(self._unopened.items()):
             directory = unopened.directory
             if not unopened.passes or directory.full or not directory.online:
@@ -255,15 +255,15 @@ class LogStore:
     # Whose directories these are.
 
     def read_meta(self) -> Meta | None:
-        """What meta.properties say, which must be the same in all directories. A torn one says nothing."""
+        """The content of meta.properties, which must be the same in all directories. A damaged one is ignored."""
         found: Meta | None = None
         for at, directory in enumerate(self.directories):
             try:
                 meta = read_meta(self.disk, directory.path) if directory.online else None
             except OSError:
-                if at == 0:  # without the first there is nothing to go by
+                if at == 0:  # the first directory is required
                     raise
-                continue  # it is taken offline when its logs are opened
+                continue  # the directory goes offline when its logs are opened
             if meta is None or not meta.says_whose:
                 continue
             found = found or meta
@@ -274,7 +274,7 @@ class LogStore:
         return found
 
     def write_meta(self, meta: Meta) -> None:
-        """Say whose they are, in every directory where nothing says so yet."""
+        """Write meta.properties into every directory that does not name its owner yet."""
         for directory in self.directories:
             if directory.online:
                 self.disk.make_folder(directory.path, parents=True)
@@ -294,7 +294,7 @@ class LogStore:
         *,
         directory: Directory | None = None,
     ) -> Log:
-        """A new, empty log, in the directory with the fewest unless one is named."""
+        """A new, empty log, in the directory with the fewest logs unless one is given."""
         key = topic, index
         assert key not in self.logs, "a partition has one log"
         chosen = directory or self.preferred.pop(key, None) or self._emptiest()
@@ -312,7 +312,7 @@ class LogStore:
                 expiration_ms=self.config.producer_id_expiration_ms,
             )
         except OSError as error:
-            # Removing what was begun may need a file, and there may be none now. Mostly nothing was begun.
+            # Cleaning up may itself need a file descriptor. Usually there is nothing to clean up.
             with suppress(OSError):
                 self._put_away(key, folder, chosen, DELETE, 0)
             chosen.note_failure(error)
@@ -322,9 +322,9 @@ class LogStore:
         return log
 
     async def make_way(self, keys: Collection[Key]) -> None:
-        """What `create` needs written before logs of these names may appear, in a thread and for all of them at once.
+        """Remove stale checkpoint lines before logs of these names are created: in a thread, for all names at once.
 
-        A failure is left to `create`, which will meet it again.
+        Failures are ignored: `create` will run into them again.
         """
         for directory in self.directories:
             if directory.online:
@@ -337,15 +337,15 @@ class LogStore:
                     write.page.confirm(write)
 
     def _clear_name(self, key: Key, folder: str, directory: Directory) -> None:
-        """Put away what lies under the name of a log that is to be made: OSError if it stays."""
+        """Rename whatever exists under the name of a log to be created. OSError if that fails."""
         if key in self._leftovers:
             path, where = self._leftovers[key]
-            if self.housekeeping.is_doomed(path):  # a thread may be at it, and must not meet the files of another log
+            if self.housekeeping.is_doomed(path):  # a thread may be deleting it; it must not see a new log's files
                 raise OSError(errno.EBUSY, "the folder of a deleted log is being removed", path)
             if self.disk.exists(path):
                 self._put_away(key, path, where, DELETE, 0)
             del self._leftovers[key]
-        if self.disk.exists(folder):  # nobody knows of it, so it is not ours to remove
+        if self.disk.exists(folder):  # unknown folder: keep it, do not delete it
             path = os.path.join(directory.path, aside(*key, self._unique(), STRAY))
             self.disk.rename(folder, path)
             logger.warning("folder in the way, set aside", extra={"folder": path})
@@ -357,7 +357,7 @@ class LogStore:
         return min(online, key=lambda directory: len(directory.logs))
 
     def _forget(self, log: Log) -> None:
-        """A name that comes back starts from nothing: let go of all that is kept by it."""
+        """Drop all state kept under the log's name: a recreated name starts empty."""
         key = log.topic, log.index
         del self.logs[key]
         self._forget_move(*key)
@@ -365,23 +365,23 @@ class LogStore:
         log.drop()
 
     def delete(self, log: Log) -> None:
-        """Delete a partition: gone at once under its name, its files after `file.delete.delay.ms`."""
+        """Delete a partition: its name is free at once, its files are removed after `file.delete.delay.ms`."""
         key, directory, folder = (log.topic, log.index), log.directory, log.path
         self._forget(log)
         try:
             self._put_away(key, folder, directory, DELETE, log.config.file_delete_delay_ms)
         except FileNotFoundError as error:
-            directory.note_failure(error)  # somebody has removed it before us
+            directory.note_failure(error)  # already removed by someone else
         except OSError as error:
             self._leftovers[key] = folder, directory
             directory.note_failure(error)
             if error.errno not in FULL:
                 raise directory.storage_error(error) from error
-            # A full disk may have no room for a new name. Deleting is what makes room.
+            # A full disk may have no room for a new name. Deleting frees space.
             self.housekeeping.doom_folder(folder, directory, 0)
 
     def _put_away(self, key: Key, folder: str, directory: Directory, kind: str, delay_ms: int) -> str:
-        """Rename a partition's folder, and have it removed if it is of that kind; returns the new path."""
+        """Rename a partition's folder; with kind DELETE also schedule its removal. Returns the new path."""
         path = os.path.join(directory.path, aside(*key, self._unique(), kind))
         self.disk.rename(folder, path)
         if kind == DELETE:
@@ -393,12 +393,12 @@ class LogStore:
         return f"{self.clock.now_ms():016x}{self._count:016x}"
 
     def truncate(self, log: Log, offset: int) -> None:
-        """Cut off everything at or above `offset`, and have it compacted again when it has been written again."""
+        """Remove everything at or above `offset`, and lower the compaction checkpoint to match."""
         log.truncate(offset, now_ms=self.clock.now_ms())
         self.cleaner.note_truncation(log)
 
     def set_aside(self, logs: Iterable[Log]) -> None:
-        """Close logs that the cluster does not want here and rename their folders, for a person to look at."""
+        """Close logs that the cluster does not assign to this broker. Rename their folders, for manual inspection."""
         for log in list(logs):
             self._forget(log)
             try:
@@ -428,9 +428,9 @@ class LogStore:
     # Moving between directories.
 
     def move(self, topic: str, index: int, path: str) -> None:
-        """AlterReplicaLogDirs: have a partition moved, or remember where it is to be created.
+        """AlterReplicaLogDirs: schedule the move of a partition, or remember where to create it.
 
-        BrokerError(LOG_DIR_NOT_FOUND) if there is no such directory. The move itself is done by `run`.
+        BrokerError(LOG_DIR_NOT_FOUND) if there is no such directory. `run` carries out the move.
         """
         directory = next((known for known in self.directories if known.path == os.path.abspath(path)), None)
         if directory is None:
@@ -450,15 +450,15 @@ class LogStore:
             self.moves[topic, index] = LogMove(log, directory, os.path.join(directory.path, name))
 
     def _forget_move(self, topic: str, index: int) -> None:
-        """End a move that has begun; its copy is removed once nobody writes it."""
+        """Cancel a move; its copy is removed after the copying thread has stopped."""
         move = self.moves.pop((topic, index), None)
         if move is not None:
             self.housekeeping.doom_folder(move.folder, move.directory, DAWDLE_MS)
 
     async def carry_out(self, move: LogMove) -> None:
-        """Copy a partition and put the copy in its place. A failure leaves the partition where it is.
+        """Copy a partition and switch to the copy. On failure the partition stays where it is.
 
-        It is tried again later, unless the disk is full or broken.
+        The move is tried again later, unless a disk is full or broken.
         """
         log, key = move.log, (move.log.topic, move.log.index)
         if steady_ms(self.clock) < move.rests_until_ms:
@@ -482,7 +482,7 @@ class LogStore:
             move.rests_until_ms = steady_ms(self.clock) + MOVE_REST_MS
 
     def _switch(self, move: LogMove) -> None:
-        """All of it in one step of the loop, so nobody appends in between. A failure leaves the log where it was."""
+        """Runs in one step of the loop, so nothing is appended in between. On failure the log stays where it was."""
         log, directory, old = move.log, move.directory, move.log.directory
         key = log.topic, log.index
         log.seal()
@@ -506,7 +506,7 @@ class LogStore:
             )
             self._put_away(key, old_folder, old, DELETE, log.config.file_delete_delay_ms)
         except BaseException:
-            # Both have the name now, and the next start must not find them so: what is appended goes to one only.
+            # Both folders have the name now. The next start must not find both: appends go to only one of them.
             self.disk.rename(folder, move.folder)
             raise
         for segment in log.segments:
@@ -514,20 +514,20 @@ class LogStore:
         old.logs.discard(log)
         old.unforced.pop(log, None)
         log.settle_in(directory, folder, loaded._replace(recovery_point=loaded.start))
-        log.cuts += 1  # a flush that began in the other directory says nothing of this one
-        log.owed = log.end  # nothing is forced to disk yet, and the old copy will not be there for long
+        log.cuts += 1  # a flush begun in the old directory does not count for this one
+        log.owed = log.end  # nothing is forced to disk yet, and the old copy is deleted soon
         del self.moves[key]
 
-    # Looking after them.
+    # Maintenance.
 
     async def run(self) -> None:
-        """Retention, flushing, checkpoints, late removals and moves, until cancelled. Compaction is `cleaner.run`."""
+        """Retention, flushing, checkpoints, delayed removals and moves, until cancelled. Compaction: `cleaner.run`."""
         await self.housekeeping.run()
 
     async def _flush_all(self) -> set[Directory]:
         """Force every log to disk, all files before any folder: most folders are on disk by then, and cost nothing.
 
-        Returns the directories where that did not work.
+        Returns the directories where that failed.
         """
         unforced: set[Directory] = set()
         folders: dict[str, Directory] = {}
@@ -554,16 +554,14 @@ class LogStore:
         }
 
     async def close(self) -> None:
-        """Stop in good order: everything on disk, then the checkpoints, then the marker that says so.
+        """Stop cleanly: flush everything, then write the checkpoints, then the clean shutdown marker.
 
-        Where something fails there is no marker. Nothing is lost: the next start reads more than it would have to.
+        A directory where something fails gets no marker. Nothing is lost: the next start just has to read more.
         """
-        if not self._opened:  # then nothing here is ours to say: the folders are as whoever was here before left them
+        if not self._opened:  # leave the folders as the last broker left them
             return
         unforced = await self._flush_all()
-        unforced |= {
-            one.directory for one in self._unopened.values() if not one.clean
-        }  # they need their recovery still
+        unforced |= {one.directory for one in self._unopened.values() if not one.clean}  # they still need recovery
         for directory in self.directories:
             with self._steps.attempt("clean stop", directory) as attempt:
                 for name in SAYS if directory.online else ():
@@ -579,8 +577,8 @@ class LogStore:
 
 
 def refuse_folders(entries: Iterable[Entry]) -> None:
-    """A folder in the place of a file that must be written would make every later step fail: better to say so now."""
+    """Fail early when a folder exists under the name of a file that must be written."""
     for entry in entries:
         if entry.name in FILES and entry.is_dir():
-            advice = "a folder, where a file belongs: move or remove it, and start again"
+            advice = "this is a folder but must be a file: move or remove it, then restart"
             raise OSError(errno.EISDIR, advice, entry.path)

@@ -4,17 +4,17 @@ Entries of 34 bytes back to back, big endian, markers ascending; the file exists
 
     version i16 = 0 | producer id i64 | first offset i64 | offset of the abort marker i64 | last stable offset i64
 
-A read_committed reader gets the transactions that overlap what it reads, and drops their records by itself. The last
-stable offset (as it was just after the marker) says when to stop looking: a transaction that ends later than an
-entry cannot begin before that entry's last stable offset. So once it reaches the end of the range asked for, neither
-later entries nor later segments hold anything of interest.
+A read_committed reader gets the transactions that overlap what it reads, and drops their records itself. The last
+stable offset (as of just after the marker) tells when to stop searching: a transaction that ends after an entry cannot
+begin before that entry's last stable offset. So once it reaches the end of the requested range, no later entry or
+segment can match.
 
-A file that is missing or empty looks like that of a segment without aborted transactions. So beside the segments,
-`aborted-transactions-checkpoint` says how many entries each has (segments without any are left out); Apache Kafka does
-not know this file, and passes it over.
+A missing or empty file looks like that of a segment without aborted transactions. So a file beside the segments,
+`aborted-transactions-checkpoint`, holds the number of entries of each (segments without any are left out). Apache Kafka
+does not know this file and ignores it.
 
-The index holds nothing the log does not: recovery replays the markers into it, and a file that cannot be true is built
-anew. What a full disk refuses to take stays in memory and is written later; until then recovery must read the segment.
+The index holds nothing that is not in the log: recovery replays the markers into it, and rebuilds an invalid file.
+Entries that do not fit on a full disk stay in memory and are written later; until then recovery must read the segment.
 """
 
 from __future__ import annotations
@@ -56,24 +56,24 @@ class TransactionIndex:
     """Entries of one segment, in memory and in the file. Abort markers are rare, so the list is short."""
 
     def __init__(self, path: str, disk: Disk, base: int, entries: Iterable[Aborted] = ()) -> None:
-        """`entries` are those that the file holds."""
+        """`entries`: the current content of the file."""
         self.path = path
         self.base = base
         self.entries = list(entries)
         self._disk = disk
         self._written = len(self.entries)  # how many of them are in the file
-        self._forced = self._written  # and how many on the disk
+        self._forced = self._written  # and how many are forced to disk
 
     @classmethod
     def open(cls, path: str, disk: Disk, base: int, end: int | None = None) -> TransactionIndex:
-        """The one in the file, if there is one. CorruptTransactionIndexError if no segment base..end can have it."""
+        """Load the file if it exists. CorruptTransactionIndexError if its entries are impossible in base..end."""
         try:
             return cls(path, disk, base, decode(disk.read(path), base, end))
         except FileNotFoundError:
             return cls(path, disk, base)
 
     def append(self, aborted: Aborted) -> None:
-        """On OSError it is known, but not in the file yet: `write` tries again."""
+        """On OSError the entry is in memory, but not in the file yet: `write` tries again."""
         self.add(aborted)
         self.write()
 
@@ -82,7 +82,7 @@ class TransactionIndex:
         self.entries.append(aborted)
 
     def write(self) -> None:
-        """Add what the file lacks, by position: a part of an entry that an earlier try left is written over."""
+        """Write the missing entries, by position: a partial entry of an earlier try is overwritten."""
         if self._written == len(self.entries):
             return
         data = encode(self.entries[self._written :])
@@ -96,7 +96,7 @@ class TransactionIndex:
         self._written = len(self.entries)
 
     def force(self) -> None:
-        """Have all entries on disk."""
+        """Force all entries to disk."""
         self.write()
         if self._forced < self._written:
             file = self._disk.open(self.path)
@@ -107,7 +107,7 @@ class TransactionIndex:
             self._forced = self._written
 
     def collect(self, start: int, end: int) -> tuple[list[Aborted], bool]:
-        """Transactions that overlap start <= offset < end, and whether the search is complete with this segment."""
+        """Transactions that overlap start <= offset < end, and whether later segments need not be searched."""
         found = []
         for entry in self.entries[bisect_left(self.entries, start, key=_marker) :]:
             if entry.first < end:
@@ -135,7 +135,7 @@ def read_counts(disk: Disk, folder: str) -> dict[int, int]:
     try:
         return dict(read_epochs(disk, os.path.join(folder, COUNTS)))
     except (CorruptCheckpointError, OSError):
-        return {}  # the indexes are there, and are checked by themselves
+        return {}  # only a cross-check: the indexes are validated on their own
 
 
 def write_counts(disk: Disk, folder: str, counts: Mapping[int, int]) -> None:
@@ -151,7 +151,7 @@ def encode(entries: Iterable[Aborted]) -> bytes:
 
 
 def decode(data: bytes, base: int, end: int | None = None) -> list[Aborted]:
-    """All entries, checked: whole, of a known version, in order, and possible in a segment base..end."""
+    """All entries, validated: complete, of a known version, in order, and possible in a segment base..end."""
     if len(data) % _ENTRY.size:
         raise CorruptTransactionIndexError(f"{len(data)} bytes are not a multiple of {_ENTRY.size}")
     entries = []
@@ -163,7 +163,7 @@ def decode(data: bytes, base: int, end: int | None = None) -> list[Aborted]:
         if entry.last <= before or (end is not None and entry.last >= end):
             raise CorruptTransactionIndexError(f"marker at {entry.last}, where {before + 1} to {end} is possible")
         if not (0 <= entry.first < entry.last and 0 <= entry.last_stable <= entry.last + 1 and entry.producer_id >= 0):
-            raise CorruptTransactionIndexError(f"{entry} cannot be")
+            raise CorruptTransactionIndexError(f"{entry} is invalid")
         before = entry.last
         entries.append(entry)
     return entries

@@ -1,4 +1,4 @@
-"""The replicas that this broker holds: leaders, followers, in-sync sets, and the fetches that wait for records.
+"""The replicas on this broker: leaders, followers, in-sync sets, and the fetches that wait for records.
 
-The controller decides who leads (`cluster/control/`). The bytes of a replica are in its log (`log/`).
+The controller elects the leaders (`cluster/control/`). The data of a replica is in its log (`log/`).
 """

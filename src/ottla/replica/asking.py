@@ -30,11 +30,11 @@ class FollowerSession:
 
     def __init__(self) -> None:
         self.id = 0
-        self.epoch = 0  # of the next request; 0: a full one, which asks for a session
+        self.epoch = 0  # of the next request; 0: a full fetch, which opens a session
         self.by_id = True
 
     def reset(self) -> None:
-        """Begin a new session. The full fetch that opens it ends the former one."""
+        """Start a new session. The full fetch that opens it closes the former one."""
         self.epoch = 0
 
     def advance(self, identity: int) -> None:
@@ -47,7 +47,7 @@ class FollowerSession:
 def fetch_request(
     config: BrokerConfig, replica: tuple[int, int], session: FollowerSession, named: list[Copy], forgotten: list[Copy]
 ) -> FetchRequest:
-    """`replica`: the id and the epoch of this broker."""
+    """`replica`: id and broker epoch of this broker."""
     size_max = config.replica_fetch_max_bytes
     return FetchRequest(
         replica_id=replica[0],
@@ -69,7 +69,7 @@ def fetch_request(
 
 
 def epochs_request(me: int, copies: list[Copy]) -> OffsetForLeaderEpochRequest:
-    """Asks where the latest epoch of each log ends at the leader."""
+    """Requests the leader's end offset for the latest epoch of each log."""
     return OffsetForLeaderEpochRequest(
         replica_id=me,
         topics=[

@@ -1,13 +1,13 @@
-"""The replicas of a cluster's member: the controller gives each its role, with LeaderAndIsr and StopReplica.
+"""The replicas of a cluster member: the controller assigns their roles with LeaderAndIsr and StopReplica.
 
-The image brings topic configs and the epochs of the other brokers, and nothing else: a topic that is gone from it is
-still hosted until the controller says stop. What is said in an older leader epoch, or of an older state in the same
-one, is refused.
+The image provides only topic configs and the epochs of other brokers: a topic that is gone from it is still hosted
+until the controller sends StopReplica. Requests with an older leader epoch, or with an older state in the same epoch,
+are rejected.
 
-A log of a former topic of the same name may be here: the topic was deleted while this broker was not part of the
-cluster, and nobody may know any more that it has a log of it. A replica outside of the in-sync set sets such a log
-aside and begins anew; its leader has all that counts. One in the in-sync set, or a leader, refuses the new topic: the
-id may be what is wrong, and then its log is needed.
+There may be a log of a former topic of the same name: the topic was deleted while this broker was not part of the
+cluster, and the controller may no longer know of this log. A replica outside the in-sync set sets such a log aside and
+starts empty; its leader has all committed records. A leader or a member of the in-sync set rejects the new topic
+instead: the id may be wrong, and then the log is needed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.replicas")
 
-UNLOOKED_MAX = 10  # logs made between two checks of the limit of open files
+UNLOOKED_MAX = 10  # logs created between two checks of the open file limit
 TOO_MANY = "no more files can be opened: raise the limit (ulimit -n, or LimitNOFILE of the service)"
 
 
@@ -62,8 +62,8 @@ class Assigned(Replicas):
         self._fetchers = fetchers
         self._proposals = proposals
         self.refusals = 0  # how often there was no room for a new log
-        self._cramped = False  # whether it was said that the limit of open files is reached
-        self._files_left = 0  # how many more logs can be made before the limit of open files is checked again
+        self._cramped = False  # whether reaching the open file limit was logged
+        self._files_left = 0  # logs that can be created before the next check of the open file limit
 
     def apply(self, old: Image | None, new: Image) -> None:
         for name in new.topics_changed_since(old):
@@ -76,10 +76,13 @@ class Assigned(Replicas):
         if old is not None and old.broker_configs is not new.broker_configs:
             self._stale = list(new.topics)
         if old is not None and old.brokers.keys() != new.brokers.keys():
-            self._proposals.look(list(self))  # a broker that is gone is not waited for, one that has come may join
+            self._proposals.look(list(self))  # followers that are gone need not be waited for, new ones may join
 
     def _resign(self, topic: Topic) -> None:
-        """Stop leading what another broker leads by now, if nobody has said so: LeaderAndIsr went to a former life."""
+        """Stop being leader of partitions with another leader in the image.
+
+        LeaderAndIsr did not say so: it was sent to a former registration of this broker.
+        """
         for index, partition in self._by_name.get(topic.name, NONE).items():
             state = topic.partitions[index] if index < len(topic.partitions) else None
             if state is None or not partition.led or partition.topic_id != topic.id:
@@ -89,14 +92,14 @@ class Assigned(Replicas):
                 self._tell(partition)
 
     def find(self, log: Log) -> None:
-        """A log could be opened after all: the controller says what it is for, when it is asked to."""
+        """A log could be opened after all. The controller assigns its role again when notified."""
         self._lost.discard((log.topic, log.index))
 
     def _another_chance(self, topic: Topic, index: int) -> Partition:
-        raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # the controller has not told us to host it
+        raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # the controller has not assigned it to us
 
     def assign(self, topic: Topic, state: State, *, new: bool = False) -> None:
-        """LeaderAndIsr: take the role that the controller gives. BrokerError says why not.
+        """LeaderAndIsr: take the role that the controller assigns. BrokerError: it was rejected.
 
         `new`: the partition has just been created, so it cannot have been in a directory that is offline now.
         """
@@ -121,7 +124,7 @@ class Assigned(Replicas):
             self._follow(partition, state)
 
     def _lead(self, partition: Partition, state: State) -> None:
-        """Lead in a new epoch, or with another in-sync set in the same one."""
+        """Become leader in a new epoch, or change the in-sync set in the same one."""
         me, now_ms, anew = self._metadata.node_id, steady_ms(self._store.clock), partition.epoch != state.leader_epoch
         self._fetchers.forget(partition)
         partition.version = state.version
@@ -156,7 +159,7 @@ class Assigned(Replicas):
             self._tell(partition)
 
     def _follow(self, partition: Partition, state: State) -> None:
-        """Follow the leader, or nobody while there is none."""
+        """Become follower of the leader, or of nobody while there is none."""
         led = partition.led
         partition.version = state.version
         partition.follow(state.leader_epoch, state.leader)
@@ -168,7 +171,7 @@ class Assigned(Replicas):
             self._tell(partition)
 
     def stop(self, name: str, index: int, *, delete: bool, epoch: int = NOBODY) -> None:
-        """StopReplica: stop hosting the partition, for good if `delete`. A negative epoch is not compared with ours."""
+        """StopReplica: stop the replica, and delete it if `delete`. A negative epoch is not checked."""
         partition = self._by_name.get(name, NONE).get(index)
         if partition is not None:
             if 0 <= epoch < partition.epoch:
@@ -184,7 +187,7 @@ class Assigned(Replicas):
             self._store.delete(log)
 
     def _rest(self, partition: Partition) -> None:
-        """Neither lead nor follow."""
+        """Be neither leader nor follower."""
         self._fetchers.forget(partition)
         led = partition.led
         partition.follow(partition.epoch, NOBODY)
@@ -193,7 +196,7 @@ class Assigned(Replicas):
             self._tell(partition)
 
     def _release(self, partition: Partition) -> None:
-        """Host it no longer."""
+        """Stop hosting the partition."""
         partition.log.fault = partition.log.fault or GONE
         hosted = self._by_name[partition.topic]
         del hosted[partition.index]
@@ -203,7 +206,7 @@ class Assigned(Replicas):
             self._by_id.pop(partition.topic_id, None)
 
     def set_aside(self, log: Log) -> None:
-        """Host it no longer, and keep its files under another name."""
+        """Stop hosting it, and keep its files under another name."""
         partition = self._by_name.get(log.topic, NONE).get(log.index)
         if partition is not None:
             self._rest(partition)
@@ -211,7 +214,7 @@ class Assigned(Replicas):
         self._store.set_aside([log])
 
     def _make_way(self, topic: Topic, state: State, *, new: bool) -> None:
-        """Set the log of a former topic of this name aside, if this replica does not count yet."""
+        """Set the log of a former topic of this name aside, if this replica is not in sync yet."""
         log = self._store.logs.get((topic.name, state.index))
         if log is None or log.topic_id == topic.id or not any(topic.id):
             return
@@ -231,7 +234,7 @@ class Assigned(Replicas):
         try:
             if found is None:
                 self._check_files(topic, state)
-            log = self._log(topic, state, NOBODY)  # its epochs are those of the records it will get
+            log = self._log(topic, state, NOBODY)  # its epochs will come from the copied records
         except BrokerError:
             self.refusals += 1
             raise
@@ -254,12 +257,12 @@ class Assigned(Replicas):
         return partition
 
     def has_room(self) -> bool:
-        """Whether a log that was refused might be taken now."""
+        """Whether a log that was refused might be created now."""
         full = any(directory.full for directory in self._store.directories if directory.online)
         return not full and descriptors.count_free() >= DESCRIPTORS_SPARE
 
     def _check_files(self, topic: Topic, state: State) -> None:
-        """Refuse a log that might take the last file descriptors. The limit is not checked for every log."""
+        """Refuse a new log that might use the last file descriptors. The limit is not checked for every log."""
         self._files_left -= 1
         if self._files_left >= 0:
             return
@@ -288,6 +291,6 @@ class Assigned(Replicas):
 
 
 def check_log(partition: Partition) -> None:
-    """The controller elects another leader when it hears that a log is offline."""
+    """KAFKA_STORAGE_ERROR if the log is offline: the controller then elects another leader."""
     if partition.log.fault is not None:
         raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, partition.log.fault)

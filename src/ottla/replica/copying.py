@@ -1,7 +1,7 @@
-"""One partition that is copied from its leader: what to ask for next, and what an answer does to the log.
+"""One partition that is copied from its leader: builds the next request, and applies responses to the log.
 
-There is one `Copy` for each time that a leader is followed. An answer that comes after the role has changed finds
-another one, or none, in its place, and is dropped.
+A new `Copy` is made each time the partition starts to follow a leader. A response that arrives after the role has
+changed finds another `Copy`, or none, and is dropped.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class Copy:
         self.index = partition.index
         self.topic_id = partition.topic_id
         self.epoch = partition.epoch
-        self.asked = False  # whether the leader was asked for it, so that answers are about it
-        self.unsure = False  # the leader has to be asked for the ends of epochs first
-        self.seeks = False  # the leader has to be asked where its log begins and ends
-        self.failures = 0  # since it last worked
+        self.asked = False  # whether a fetch named it, so that responses concern this copy
+        self.unsure = False  # request the end offsets of epochs from the leader first
+        self.seeks = False  # request the start and end offset of the leader's log first
+        self.failures = 0  # since the last success
         self.in_sync = False  # as far as a follower can tell
         self._store = store
 
     def begin(self, *, tells_diverging: bool) -> None:
-        """Called before the first fetch. If fetch answers tell where the logs diverge, no other request is needed."""
+        """Called before the first fetch. `tells_diverging`: fetch responses report where logs diverge."""
         log = self.partition.log
         cut = first_cut(log.epochs, log.end, log.high)
         self._cut(cut)
@@ -66,7 +66,7 @@ class Copy:
         )
 
     def take(self, data: PartitionData) -> int:
-        """Do what the answer says. Returns how many bytes were copied. BrokerError: try again later."""
+        """Apply a response. Returns how many bytes were copied. BrokerError: try again later."""
         code = data.error_code
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self.seeks = True
@@ -90,14 +90,14 @@ class Copy:
         return size
 
     def parts_at(self, leader_epoch: int, leader_end: int) -> None:
-        """The leader's answer: its largest epoch not above ours, and where that epoch ends."""
+        """Truncate to match the leader, given its largest epoch not above ours and the end offset of that epoch."""
         log = self.partition.log
         cut = agreement(log.epochs, log.end, leader_epoch, leader_end, log.high)
         self._cut(cut)
         self.unsure = self.unsure and not cut.agrees and log.latest_epoch != UNKNOWN
 
     def seek(self, leader_start: int, leader_end: int) -> None:
-        """The leader's log begins and ends there. The end of our log is outside of it."""
+        """Truncate or restart, given the start and end of the leader's log. The end of our log is outside of it."""
         self.seeks = False
         self._cut(out_of_range(self.partition.log.end, leader_start, leader_end))
 

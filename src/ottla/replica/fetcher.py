@@ -1,15 +1,15 @@
-"""Followers at work: one loop for each broker that leads partitions of ours (`num.replica.fetchers` loops for each).
+"""Replica fetchers: `num.replica.fetchers` tasks for each broker that is leader of partitions we follow.
 
-A loop has one Fetch on its way, for all of its partitions, in a session: a request carries only what has changed since
-the last one, an answer only what is new. What arrives is checked, appended as it is, and the next fetch tells the
-leader how far we are, which is how it learns what is committed.
+A fetcher has one Fetch in flight, for all of its partitions, in a fetch session: a request carries only changes since
+the last one, a response only news. Received batches are checked and appended unchanged. The next fetch tells the leader
+our offset, from which it computes the high watermark.
 
-A partition that fails pauses for `replica.fetch.backoff.ms`, the others go on. When the leader cannot be reached, all
-of its partitions pause for as long. A throttled partition pauses when it has used up the rate. A loop without
+A partition that fails pauses for `replica.fetch.backoff.ms`; the others continue. When the leader cannot be reached,
+all of its partitions pause for as long. A throttled partition pauses when it has exceeded the rate. A fetcher without
 partitions ends.
 
 A fetch may be waiting at the leader when a partition is added, and producers may be waiting for that partition. Then
-the fetch is abandoned, at most every so often, and sent again with the new partition.
+the fetch is abandoned, not too often, and sent again with the new partition.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SESSION_ERRORS = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     )
 )
-# After an election, or when a topic is new, the leader may hear of it a moment later than its followers.
+# After an election or topic creation, the leader may learn of it a moment later than its followers.
 SETTLING = frozenset(
     (
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -57,15 +57,15 @@ SETTLING = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     )
 )
-SETTLING_TRIES = 8  # some seconds: then it is worth a line in the log
+SETTLING_TRIES = 8  # some seconds; after that the error is logged
 THROTTLED_PAUSE_S = 0.5
 FIRST_PAUSE_S = 0.05
-GATHER_S = 0.01  # partitions often come in groups
+GATHER_S = 0.01  # partitions are often added in groups
 INTERRUPT_S = 1.0  # a waiting fetch is abandoned at most this often
 
 
 class Fetchers:
-    """All loops of a broker."""
+    """All fetchers of a broker."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Fetchers:
         metadata.subscribe(self.apply)
 
     def follow(self, partition: Partition) -> None:
-        """Copy a partition from the broker that leads it now."""
+        """Copy a partition from its current leader."""
         place = partition.leader_id, crc32(f"{partition.topic}-{partition.index}".encode()) % self._count
         fetcher = self._loops.get(place)
         if fetcher is None or self._of.get((partition.topic, partition.index)) is not fetcher:
@@ -114,7 +114,7 @@ class Fetchers:
             del self._loops[fetcher.leader, fetcher.number]
 
     def apply(self, old: Image | None, new: Image) -> None:
-        """Brokers may have come, and options may have changed."""
+        """Called with a new image: brokers or configs may have changed."""
         for (leader, _), fetcher in self._loops.items():
             if old is None or old.brokers.get(leader) != new.brokers.get(leader):
                 fetcher.wake()
@@ -140,10 +140,10 @@ class Fetcher:
         self._me = owner.metadata.node_id
         self._copies: dict[Key, Copy] = {}
         self._paused: set[Key] = set()
-        self._nameless: set[Key] = set()  # those whose topics have no id, or none that the leader knows
-        self._by_id: dict[tuple[bytes, int], Copy] = {}  # a name may stand for one topic after another
+        self._nameless: set[Key] = set()  # topics without an id, or with one that the leader does not know
+        self._by_id: dict[tuple[bytes, int], Copy] = {}  # a name may be reused for another topic
         self._changed: dict[Key, Copy] = {}  # to be named in the next request
-        self._forgotten: dict[tuple[str, int, bytes], Copy] = {}  # in the session, and no longer wanted there
+        self._forgotten: dict[tuple[str, int, bytes], Copy] = {}  # to be removed from the session
         self._session = FollowerSession()
         self._waiting = False  # for an answer to a fetch
         self._interrupted_at = -INTERRUPT_S
@@ -161,8 +161,8 @@ class Fetcher:
         return [copy.partition for copy in self._copies.values()]
 
     def copies(self, partition: Partition) -> bool:
-        """Whether it copies this partition as it is now. To begin again would lose what the leader says meanwhile: in a
-        fetch session it tells a high watermark once."""
+        """Whether this partition is already copied in its current epoch. Restarting would lose news from the leader: in
+        a fetch session it sends a high watermark only once."""
         known = self._copies.get((partition.topic, partition.index))
         return (
             known is not None
@@ -204,7 +204,7 @@ class Fetcher:
             self._forgotten[copy.topic, copy.index, copy.topic_id] = copy
 
     def _name(self, copy: Copy) -> None:
-        """Ask for it in the next fetch."""
+        """Name it in the next fetch."""
         self._forgotten.pop((copy.topic, copy.index, copy.topic_id), None)
         self._changed[copy.topic, copy.index] = copy
         self.wake()
@@ -222,7 +222,7 @@ class Fetcher:
         asyncio.get_running_loop().call_later(seconds, self._resume, copy)
 
     def _backoff_s(self, failures: int) -> float:
-        """Short at first: after an election a follower may have heard of its leader before the leader has."""
+        """Short at first: after an election a follower may know the leader before the leader itself does."""
         return min(self._config.replica_fetch_backoff_ms / 1000, FIRST_PAUSE_S * (1 << min(failures, 10)))
 
     def _resume(self, copy: Copy) -> None:
@@ -239,7 +239,7 @@ class Fetcher:
             self._name(copy)
 
     def _interrupt(self) -> None:
-        """Give up the fetch that waits at the leader, for those that came since."""
+        """Abandon the fetch that waits at the leader, because partitions were added since."""
         now = asyncio.get_running_loop().time()
         if self._waiting and self._changed and now - self._interrupted_at >= INTERRUPT_S:
             self._interrupted_at = now
@@ -283,7 +283,7 @@ class Fetcher:
         try:
             answer = await self._ask(request, version)
         except PeerError:
-            if not self._waiting:  # given up
+            if not self._waiting:  # abandoned by _interrupt
                 self._session.reset()
                 return
             raise
@@ -292,7 +292,7 @@ class Fetcher:
         await self._take(answer)
 
     async def _rest(self, failures: int) -> None:
-        """Wait after a failure of all partitions. A new partition, or a leader that is back, ends the wait early."""
+        """Back off after the whole fetch failed. A new partition or a returning leader ends the wait early."""
         timer = asyncio.get_running_loop().call_later(self._backoff_s(failures), self.wake)
         try:
             await self._woken.wait()
@@ -302,7 +302,7 @@ class Fetcher:
     async def _ask(self, request: Any, version: int) -> Any:
         broker = self._owner.metadata.image.brokers.get(self.leader)
         if broker is None:
-            raise PeerError(f"broker {self.leader} is not there")
+            raise PeerError(f"broker {self.leader} is not registered")
         return await self._owner.peers.ask(
             broker,
             request,
@@ -345,7 +345,7 @@ class Fetcher:
 
     async def _take(self, answer: FetchResponse) -> None:
         if answer.error_code in SESSION_ERRORS and self._session.epoch != 0:
-            self._session.reset()  # and ask for everything, at once
+            self._session.reset()  # send a full fetch at once
             return
         check(answer.error_code)
         self._session.advance(answer.session_id)
@@ -383,7 +383,7 @@ class Fetcher:
             self._changed[copy.topic, copy.index] = copy
 
     async def _force(self) -> None:
-        """What `flush.messages` wants on disk is there before the leader hears that we have it."""
+        """Finish flushes that `flush.messages` requires before the next fetch acknowledges the records."""
         flusher = self._owner.store.flusher
         logs = [copy.partition.log for copy in self._changed.values()]
         owed = [flusher.wait_for(log, log.owed) for log in logs if log.owed > log.recovery_point]
@@ -391,7 +391,7 @@ class Fetcher:
             await asyncio.gather(*owed)
 
     async def _force_cut(self, copy: Copy) -> None:
-        """What was cut off is gone from the disk before anything comes in its place; else the next append does it."""
+        """Force a truncation to disk before new records are appended. If this fails, the next append does it."""
         with self._steps.attempt("truncating", copy.partition.log):
             await self._owner.store.flusher.force_cut(copy.partition.log)
 
@@ -414,7 +414,7 @@ class Fetcher:
                 self._pause(copy)
 
     async def _seek(self, copies: list[Copy]) -> None:
-        """Ask where the leader's logs begin and end, for those that found nothing at their offset."""
+        """Request the start and end of the leader's logs, for partitions whose offset was out of range."""
         ends, starts = await self._list(copies, LATEST), await self._list(copies, EARLIEST)
         for copy in copies:
             key = copy.topic, copy.index

@@ -1,13 +1,13 @@
 """Asks the controller to change in-sync sets: AlterPartition, many partitions in a request, one request at a time.
 
-A proposal stays open until it is answered. Meanwhile the leader counts with both sets, so nothing is lost however long
-the controller takes. A request without an answer is sent again, also to the next controller. When there is a new
-controller, the former one is not waited for: it may have stopped without closing its connections. Only an answer that
-says that the proposal was rejected ends it; after any other answer LeaderAndIsr brings the present state. A controller
-of a release before 2.8 has no topic ids: what it does not know by id is sent again by name.
+A proposal stays open until it is answered. Meanwhile the leader uses both sets, so nothing is lost however long the
+controller takes. A request without a response is sent again, also to the next controller. When a new controller is
+elected, the response of the former one is not awaited: it may have stopped without closing its connections. Only a
+response that rejects the proposal withdraws it; after any other error LeaderAndIsr brings the current state. A
+controller before release 2.8 has no topic ids: partitions that it does not know by id are sent again by name.
 
-So a leader that is cut off from the controller, or has lost its session, cannot shorten its in-sync set by itself: a
-record that its followers do not fetch any more is not acknowledged.
+So a leader that cannot reach the controller, or has lost its session, cannot shrink its in-sync set by itself: records
+that its followers no longer fetch are not acknowledged.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     Key = tuple[str, int]
 
 CHANNEL = "isr"
-NAMED = 1  # the last version that names topics; later ones go by topic id
+NAMED = 1  # the last version with topic names; later ones use topic ids
 RETRY_S = 0.05
 TIMEOUT_S = 30.0
 LOOK_S_MAX = 5.0
-# The proposal was rejected, and what we know is right.
+# The proposal was rejected, but our state is current.
 UNTOUCHED = frozenset((ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA))
-# What we know is out of date: LeaderAndIsr or StopReplica will tell.
+# Our state is out of date: LeaderAndIsr or StopReplica will bring the current one.
 OUTDATED = frozenset(
     (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -68,7 +68,7 @@ class Proposals:
         self._clock = clock
         self._broker_epoch = broker_epoch
         self._open: dict[Key, tuple[Partition, Proposal]] = {}
-        self._named: dict[Key, Proposal] = {}  # those to ask for by name
+        self._named: dict[Key, Proposal] = {}  # those to send by topic name
         self._asked: int | None = None  # the controller that has not answered yet
         self._wanted = asyncio.Event()
         self._steps = Steps("ottla.isr")
@@ -80,7 +80,7 @@ class Proposals:
             self._peers.close_channel(self._asked, CHANNEL)
 
     def propose(self, partition: Partition) -> None:
-        """The in-sync set of a partition that is led here may have to change: ask for it, if so."""
+        """Send a proposal if the in-sync set of this partition should change."""
         followers = partition.followers
         if followers is None:
             return
@@ -90,7 +90,7 @@ class Proposals:
             self._wanted.set()
 
     def look(self, partitions: Iterable[Partition]) -> None:
-        """Called at intervals: followers may have fallen behind, and need not be waited for any more."""
+        """Called at intervals: propose to remove followers that have fallen behind."""
         now_ms = steady_ms(self._clock)
         for partition in partitions:
             if partition.followers is not None:
@@ -98,10 +98,10 @@ class Proposals:
                 self.propose(partition)
 
     async def watch(self, partitions: Callable[[], Iterable[Partition]]) -> None:
-        """Look after the partitions that are led here, until cancelled."""
+        """Check the partitions led by this broker periodically, until cancelled."""
         while True:
             await asyncio.sleep(min(LOOK_S_MAX, self._metadata.config.replica_lag_time_max_ms / 2000))
-            with self._steps.attempt("looking for followers that lag"):
+            with self._steps.attempt("checking for lagging followers"):
                 self.look(list(partitions()))
 
     async def run(self) -> None:
@@ -109,7 +109,7 @@ class Proposals:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            with self._steps.attempt("asking for in-sync sets") as attempt:
+            with self._steps.attempt("proposing in-sync sets") as attempt:
                 try:
                     await self._send()
                 except PeerError as error:
@@ -120,7 +120,7 @@ class Proposals:
                 self._wanted.set()
 
     async def _send(self) -> None:
-        # Those of partitions that are no longer led, or were settled by LeaderAndIsr, ask for nothing.
+        # Drop proposals of partitions that are no longer led here, or were settled by LeaderAndIsr.
         self._open = {key: one for key, one in self._open.items() if is_open(*one)}
         if not self._open:
             return
@@ -152,7 +152,7 @@ class Proposals:
     def _settle(
         self, answer: AlterPartitionResponse, sent: dict[Key, tuple[Partition, Proposal]], *, by_name: bool
     ) -> ErrorCode:
-        """Apply the answers. Returns why some must be sent again, or NONE."""
+        """Apply the response. Returns why some proposals must be sent again, or NONE."""
         again = ErrorCode.NONE
         names = {partition.topic_id: partition.topic for partition, _ in sent.values()}
         found = {
@@ -198,7 +198,7 @@ def is_open(partition: Partition, proposal: Proposal) -> bool:
 
 
 def request(me: int, broker_epoch: int, sent: dict[Key, tuple[Partition, Proposal]]) -> AlterPartitionRequest:
-    """With the fields of all versions: each version encodes its own."""
+    """Sets the fields of all versions; encoding uses those of its version."""
     ordered = sorted(sent.values(), key=lambda one: (one[0].topic, one[0].index))
     return AlterPartitionRequest(
         broker_id=me,
@@ -224,6 +224,6 @@ def request(me: int, broker_epoch: int, sent: dict[Key, tuple[Partition, Proposa
 
 
 def states(proposal: Proposal) -> list[BrokerState]:
-    """The controller refuses a member that has another life by now: what it had fetched may be lost."""
+    """Members with their broker epochs: the controller rejects one that has restarted since, as its log may be lost."""
     lives = dict(proposal.lives)
     return [BrokerState(broker_id=broker, broker_epoch=lives.get(broker, UNKNOWN)) for broker in proposal.isr]

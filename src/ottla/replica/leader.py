@@ -1,24 +1,24 @@
-"""A leader's view of its followers: who is in sync, and up to where records are committed. Pure: no I/O, no clock.
+"""A leader's view of its followers: the in-sync set and the high watermark. Pure: no I/O, no clock.
 
     isr          the in-sync set that the cluster agreed on (the state znode at `version`)
-    proposal     a set that the controller was asked for and has not answered
-    maximal      the union of both: every broker that may be in sync, whichever way the answer turns out
-    own_end      up to where the leader's own log counts: its end, unless `flush.messages` wants it on disk first
+    proposal     a set sent to the controller that has not been answered yet
+    maximal      the union of both: every broker that may be in sync, whatever the answer will be
+    own_end      how far the leader's own log counts: its end, unless `flush.messages` wants it on disk first
     high         the high watermark, the lowest log end over the maximal set
 
 The high watermark never goes back, so a record that was readable stays readable. It is a minimum over the MAXIMAL set:
-over the agreed set alone, a record could be committed without a follower that is in sync by now and is elected next;
-over the proposed set alone, without one whose removal the controller refuses.
+over the agreed set alone, a record could be committed that a follower lacks which is in sync by now and is elected
+next; over the proposed set alone, one that is missing on a follower whose removal the controller rejects.
 
-A follower that is not in sync but keeps up is waited for too, for as long as it counts as keeping up. Else it could
-never join a partition under load: the high watermark would run ahead of it with every append.
+A follower that is not in sync but keeps up is also waited for, as long as it keeps up. Otherwise it could never join a
+partition under load: the high watermark would run ahead of it with every append.
 
-A follower keeps up while its fetches reach the leader's end, or the end that the leader had at the follower's fetch
-before, within `lag_ms`. It may join when it has the high watermark and the first offset of this leader's epoch: below
-that, what it has may still be cut off.
+A follower keeps up while its fetches reach the leader's end, or the end that the leader had at the follower's previous
+fetch, within `lag_ms`. It may join when it has reached the high watermark and the first offset of this leader's epoch:
+below that, its records may still be truncated.
 
-A member that asks for records below the high watermark has lost what it had acknowledged (its disk, or a stop without
-a flush). It is proposed to leave at once, not after `lag_ms`: it must not be elected.
+A member that fetches below the high watermark has lost records that it had acknowledged (its disk, or a stop without a
+flush). Its removal is proposed at once, not after `lag_ms`: it must not be elected.
 
 Methods that may move the high watermark return whether they did. `propose` returns what to ask the controller for.
 All times are monotonic milliseconds.
@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-UNKNOWN = -1  # an offset or a broker epoch that nobody has told yet
-SETTLED_MS = 30_000  # as long as clients by default wait for answers of the leader before
-FOLLOWED_MS = 3000  # several times `replica.fetch.wait.max.ms`, less than a session with ZooKeeper
+UNKNOWN = -1  # an offset or a broker epoch that is not known yet
+SETTLED_MS = 30_000  # default time for which clients wait for responses of the former leader
+FOLLOWED_MS = 3000  # several times `replica.fetch.wait.max.ms`, less than the ZooKeeper session timeout
 
 
 class Proposal(NamedTuple):
@@ -42,14 +42,14 @@ class Proposal(NamedTuple):
     isr: tuple[int, ...]
     leader_epoch: int
     version: int
-    lives: tuple[tuple[int, int], ...] = ()  # the broker epochs of the members, where their fetches told them
+    lives: tuple[tuple[int, int], ...] = ()  # the broker epochs of the members, if known from their fetches
 
 
 class Used(Protocol):
     """A fetch session."""
 
     used_ms: int
-    before_ms: int | None  # its use before that one
+    before_ms: int | None  # the use before the last
 
 
 class Follower:
@@ -61,11 +61,11 @@ class Follower:
         self.end = UNKNOWN
         self.start = UNKNOWN
         self.broker_epoch = UNKNOWN
-        self.caught_up_ms = caught_up_ms  # when it last had everything; None: never in this leader's time
+        self.caught_up_ms = caught_up_ms  # when it last had everything; None: never under this leader
         self.fetched_ms: int | None = None
-        self.before_ms: int | None = None  # the fetch before that one, in this leader's epoch
+        self.before_ms: int | None = None  # the fetch before the last, in this leader's epoch
         self.leader_end = UNKNOWN  # the leader's end at its last fetch
-        self.session: Used | None = None  # with it, a fetch that does not name this partition counts, too
+        self.session: Used | None = None  # in a session, fetches that do not name this partition count too
 
     def note_fetch(self, offset: int, start: int, leader_end: int, now_ms: int, broker_epoch: int) -> None:
         if offset >= leader_end:
@@ -90,7 +90,7 @@ class Follower:
         return self._last_but_one_ms is not None
 
     def follows(self, since_ms: int) -> bool:
-        """Whether it has come twice since then. One request may have waited in a socket while this broker slept."""
+        """Whether it fetched twice since then. A single request may have waited in a socket while we were suspended."""
         before_ms = self._last_but_one_ms
         return before_ms is not None and before_ms >= since_ms
 
@@ -111,7 +111,7 @@ class Leader:
         epoch_of: Callable[[int], int | None],
         own_end: int | None = None,
     ) -> None:
-        """`epoch_of` tells the current epoch of a live broker, UNKNOWN when only its being alive is known."""
+        """`epoch_of` returns the broker epoch of a live broker, UNKNOWN if it is alive but its epoch is not known."""
         self.me = me
         self.end = end
         self.own_end = end if own_end is None else own_end
@@ -122,19 +122,19 @@ class Leader:
         self.maximal: frozenset[int] = frozenset()
         self.epoch = UNKNOWN
         self.epoch_start = end
-        self._began_ms = now_ms  # to lead in this epoch
+        self._began_ms = now_ms  # when this leader epoch began
         self.version = version
         self.lag_ms = lag_ms
         self._epoch_of = epoch_of
         self.lead(replicas=replicas, isr=isr, epoch=epoch, version=version, now_ms=now_ms)
 
-    # What the controller says.
+    # Decisions of the controller.
 
     def lead(self, *, replicas: Iterable[int], isr: Iterable[int], epoch: int, version: int, now_ms: int) -> bool:
-        """Lead in a new epoch, or go on in the same with a newer state of the partition."""
+        """Become leader in a new epoch, or continue in the same one with a newer state of the partition."""
         isr, others = tuple(isr), [replica for replica in replicas if replica != self.me]
         if epoch != self.epoch:
-            # In sync means: had everything when the state was written. The others have to show it again.
+            # In-sync replicas had everything when the state was written. The others have to catch up first.
             self.epoch, self.epoch_start, self._began_ms = epoch, self.end, now_ms
             known, self.followers = self.followers, {}
             for replica in others:
@@ -149,7 +149,7 @@ class Leader:
         return self._settle(isr, version, now_ms)
 
     def accept(self, isr: Iterable[int], epoch: int, version: int, now_ms: int) -> bool:
-        """The controller's answer to a proposal: the state as it is now. An answer that is out of date is ignored."""
+        """Apply the controller's response to a proposal: the current state. An outdated response is ignored."""
         if epoch != self.epoch or version < self.version or self.proposal is None:
             return False
         return self._settle(tuple(isr), version, now_ms)
@@ -165,7 +165,7 @@ class Leader:
         self.maximal = frozenset(isr)
         return self.advance(now_ms)
 
-    # What happens to the log.
+    # Changes of the log.
 
     def note_append(self, end: int, now_ms: int, *, own_end: int | None = None) -> bool:
         for follower in self.followers.values():
@@ -175,17 +175,17 @@ class Leader:
         return self.note_flush(end if own_end is None else own_end, now_ms)
 
     def note_flush(self, own_end: int, now_ms: int) -> bool:
-        """More of the leader's own log counts."""
+        """More of the leader's own log is on disk, and counts."""
         self.own_end = own_end
         return self.advance(now_ms)
 
     def note_fetch(self, replica: int, offset: int, *, start: int, broker_epoch: int, now_ms: int) -> bool:
-        """A follower asked for records from `offset` on: it has everything below. KeyError: it is no replica."""
+        """A follower fetched from `offset`, so it has everything below. KeyError: it is not a replica."""
         self.followers[replica].note_fetch(offset, start, self.end, now_ms, broker_epoch)
         return self.advance(now_ms)
 
     def advance(self, now_ms: int) -> bool:
-        """Move the high watermark up as far as it may go."""
+        """Advance the high watermark as far as possible."""
         high, maximal = self.own_end, self.maximal
         for replica, follower in self.followers.items():
             if follower.end < high and (
@@ -199,13 +199,13 @@ class Leader:
         return True
 
     def low(self) -> int:
-        """The lowest log start of all replicas that have told theirs."""
+        """The lowest log start offset of the followers, as far as known."""
         return min((one.start for one in self.followers.values() if one.start != UNKNOWN), default=UNKNOWN)
 
     def is_settled(self, now_ms: int) -> bool:
-        """Whether all who might have been elected in our place follow us, and no client waits for a former leader.
+        """Whether, as far as we can tell, no other broker was elected and no client waits for a former leader.
 
-        As far as can be told.
+        That is: all in-sync followers fetch from us, and this epoch began long enough ago.
         """
         since_ms = now_ms - FOLLOWED_MS
         return now_ms - self._began_ms >= SETTLED_MS and all(
@@ -213,7 +213,7 @@ class Leader:
         )
 
     def is_abandoned(self, now_ms: int) -> bool:
-        """Whether all in-sync followers have followed us and have stopped: another may lead by now."""
+        """Whether all in-sync followers have stopped fetching from us: there may be another leader by now."""
         since_ms = now_ms - FOLLOWED_MS
         others = [one for replica, one in self.followers.items() if replica in self.isr]
         return bool(others) and all(one.has_followed and not one.follows(since_ms) for one in others)
@@ -234,12 +234,12 @@ class Leader:
         return self.proposal
 
     def _lives(self, isr: Iterable[int]) -> tuple[tuple[int, int], ...]:
-        """The broker epochs that our knowledge is about: a member that restarted since may have lost its log."""
+        """The broker epochs of the followers we know of: one that restarted since may have lost its log."""
         known = [(replica, self.followers[replica].broker_epoch) for replica in isr if replica in self.followers]
         return tuple((replica, epoch) for replica, epoch in known if epoch != UNKNOWN)
 
     def may_propose(self, replica: int) -> bool:
-        """Whether this follower's last fetch is a reason to call `propose`: cheap, for every fetch."""
+        """Whether to call `propose` after this follower's last fetch. Cheap enough for every fetch."""
         if self.proposal is not None:
             return False
         if replica in self.isr:
@@ -260,7 +260,7 @@ class Leader:
         return follower.end >= max(self.high, self.epoch_start) and self._is_eligible(replica, follower)
 
     def _is_eligible(self, replica: int, follower: Follower) -> bool:
-        """Alive, and what we know of it is from its present life."""
+        """Alive, and not restarted since its last fetch."""
         current = self._epoch_of(replica)
         if current is None:
             return False

@@ -1,14 +1,15 @@
-"""What a member of a cluster knows of who commands it: the controller's epoch, and its own.
+"""The controller epoch and broker epoch as a member of a cluster knows them.
 
-Requests of a controller are carried out one after the other, whichever connection they come over, and only those of the
+Requests from the controller are carried out one at a time, whichever connection they arrive on, and only those of the
 newest controller: an older one may not know yet that it was replaced.
 
-Anybody can dial a broker and claim to be a newer controller. Then the true one would be refused from there on, so an
-epoch is believed when the store knows of it. That is read without holding up others, and only for a newer epoch.
+Anybody can connect to a broker and claim to be a newer controller; the real one would be rejected from then on. So an
+epoch is accepted only when the store confirms it. The store is read only for a newer epoch, and without blocking
+others.
 
-A broker that starts knows from the store which topics there are, and nothing of their leaders until the controller
-tells it. Until then they are `awaited`: clients must not hear that they do not exist. Nor must they hear that there are
-no brokers: they would forget those that they know.
+A starting broker knows the topics from the store, but not their leaders until the controller sends them. Until then the
+topics are `awaited`: clients must not be told that they do not exist. Nor must clients be told that there are no
+brokers: they would forget those that they know.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 UNCHECKED = -1
 RETRY_S = 0.1
-READS_MAX = 20  # the server of the store that we are connected to may be behind the controller's for a moment
+READS_MAX = 20  # our ZooKeeper server may briefly lag behind the controller's
 
 
 class Membership:
@@ -38,18 +39,18 @@ class Membership:
         read_configs: ConfigReader,
         read_controller_epoch: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
-        """`broker_epoch`: of this broker's present registration; `read_configs`: the options of topics, by name;
-        `read_controller_epoch`: as the store knows it."""
+        """`broker_epoch`: of this broker's current registration; `read_configs`: topic configs by name;
+        `read_controller_epoch`: the epoch in the store."""
         self.controller_epoch = 0
         self.lock = asyncio.Lock()
-        self.awaited: dict[str, bytes] = {}  # by name: the topic's id
-        self.brokers: Mapping[int, Broker] = {}  # that were registered at the start, and this one
+        self.awaited: dict[str, bytes] = {}  # topic ids by name
+        self.brokers: Mapping[int, Broker] = {}  # those registered at the start, and this one
         self._read_configs = read_configs
         self._read_controller_epoch = read_controller_epoch
         self._broker_epoch = broker_epoch
 
     async def verify(self, controller_epoch: int) -> None:
-        """BrokerError when there has never been a controller of this epoch. To be called without the lock."""
+        """BrokerError when there has never been a controller with this epoch. Call it without the lock."""
         if self._read_controller_epoch is None:
             return
         reads = 0
@@ -61,17 +62,17 @@ class Membership:
                 if reads >= READS_MAX:
                     raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH, f"no controller of epoch {controller_epoch}")
             except StoreError:
-                pass  # it is away, and nothing of a newer controller can be told yet
+                pass  # the store is not reachable: the epoch cannot be verified yet
             await asyncio.sleep(RETRY_S)
 
     async def check(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
-        """Whether a request may be carried out. NONE: it may, and requests of older controllers may no longer.
+        """Whether a request may be carried out. NONE: yes, and from now on requests of older controllers may not.
 
-        A request for a later life of this broker is for us: the controller may know of our registration before we do.
-        Before we know, nobody can tell for which life it is: one of a former life may be meant, which had records that
-        this one has not.
+        A request with a newer broker epoch is accepted: the controller may see our registration before we do. While our
+        own epoch is unknown, this waits: the request may be meant for a former registration of this broker, which had
+        records that are gone now.
         """
-        while self._broker_epoch() < 0:  # noqa: ASYNC110  # who registers has no event to offer
+        while self._broker_epoch() < 0:  # noqa: ASYNC110  # registration provides no event
             await asyncio.sleep(RETRY_S)
         if broker_epoch != UNCHECKED and broker_epoch < self._broker_epoch():
             return ErrorCode.STALE_BROKER_EPOCH
@@ -81,12 +82,12 @@ class Membership:
         return ErrorCode.NONE
 
     def note_topics(self, names: Iterable[str]) -> None:
-        """The controller has told of these topics."""
+        """The controller has sent the state of these topics."""
         for name in names:
             self.awaited.pop(name, None)
 
     async def read_configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
-        """The options of topics. While the store is away this waits: with other options a log might lose records."""
+        """Topic configs. Waits while the store is not reachable: with other configs a log might lose records."""
         while True:
             try:
                 return await self._read_configs(names)

@@ -1,7 +1,8 @@
-"""What the controller has to hear of the logs of a broker that runs: that a directory has failed, so that others lead
-what was led there; that a log could be opened after all; that there is room again for logs that had to be refused.
+"""Notifies the controller of changes to this broker's logs: a directory has failed, so that other brokers become
+leaders; a log could be opened after all; there is room again for logs that were refused.
 
-It asks this broker for its roles again, and hears from the answers which partitions are offline (`assigned.py`).
+The controller then sends LeaderAndIsr again, and learns from the responses which partitions are offline
+(`assigned.py`).
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ LOOK_S = 1.0
 
 
 async def watch_directories(store: LogStore, replicas: Assigned, tell: Callable[[], Awaitable[object]]) -> None:
-    """Tell of each change, again and again until it works; until cancelled."""
+    """Report each change, retrying until it works. Runs until cancelled."""
     steps = Steps("ottla.replicas")
     told = {directory.path for directory in store.directories if not directory.online}
     broken = set(store.broken)
-    refusals = 0  # of which the controller need not hear any more
+    refusals = 0  # already reported to the controller
     while True:
         await asyncio.sleep(LOOK_S)
-        with steps.attempt("telling the controller of logs that are offline, or no longer"):
+        with steps.attempt("reporting offline logs to the controller"):
             offline = {directory.path for directory in store.directories if not directory.online}
             has_room = replicas.refusals > refusals and replicas.has_room()
             if offline - told or not broken <= store.broken.keys() or has_room:

@@ -1,14 +1,14 @@
-"""One partition that this broker hosts: its log, its role, its high watermark, and who waits for it.
+"""One partition on this broker: its log, its role, its high watermark, and the requests that wait for it.
 
-    led, followers is None     this broker is the only replica: what is in the log is committed
-    led, followers             it leads others: `leader.Leader` says what is committed
-    not led                    it follows another broker, or nobody for now: the fetcher moves the high watermark
+    led, followers is None     leader and only replica: everything in the log is committed
+    led, followers             leader with followers: `leader.Leader` computes what is committed
+    not led                    follower, perhaps without a leader for now: the fetcher moves the high watermark
 
-With `flush.messages` the log counts only as far as it is on disk: its flushes move the high watermark, too.
+With `flush.messages`, records count only when they are on disk, so flushes also move the high watermark.
 
-The high watermark is stored in one place, `log.high`. Who reads up to the end of the log (followers, the debugging
-consumer) waits in `waits`, which every append wakes; who reads up to the high watermark waits in `commit_waits`. For
-the only replica without `flush.messages` both ends are one, and all of them are in `waits`.
+The high watermark is stored in one place, `log.high`. Fetches that read up to the end of the log (followers, the
+debugging consumer) wait in `waits`, and every append wakes them. Fetches that read up to the high watermark wait in
+`commit_waits`. For an only replica without `flush.messages` both limits are the same, and all fetches are in `waits`.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from ottla.replica.waits import Wait
 
 NOBODY = -1
-ALL = -1  # acks: every replica that is in sync
+ALL = -1  # acks: all in-sync replicas
 SIZE_MAX = 0x7FFFFFFF
-UNLIMITED = (1 << 63) - 1  # `flush.messages` that asks for nothing
+UNLIMITED = (1 << 63) - 1  # `flush.messages` that requires no flush
 COMMITS_KEPT = 1000
 
 
 class Site(NamedTuple):
-    """What a leader of several replicas needs of its broker."""
+    """What a leader with followers needs from its broker."""
 
     clock: Clock
     propose: Callable[[Partition], None]  # the in-sync set may have to change
@@ -92,8 +92,8 @@ class Partition:
         self.traffic = traffic or Traffic()  # of the topic
         self.flusher = flusher
         self.epoch = epoch
-        self.version = -1  # of the partition's state, as the controller told it
-        self.leader_id = NOBODY  # while another broker leads
+        self.version = -1  # of the partition's state, as sent by the controller
+        self.leader_id = NOBODY  # set while another broker is the leader
         self.followers: Leader | None = None
         self.waits: list[Wait] = []
         self.commit_waits: list[Wait] = []
@@ -110,11 +110,11 @@ class Partition:
     # Roles.
 
     def lead(self, epoch: int, followers: Leader | None = None, site: Site | None = None) -> None:
-        """Lead in this epoch, with followers or as the only replica."""
+        """Become leader in this epoch, with followers or as the only replica."""
         self.epoch, self.led, self.leader_id = epoch, True, NOBODY
         self.followers, self._site = followers, site
         if self.log.fault is None:
-            self.log.assign_epoch(epoch)  # a consumer may ask where it began before anything is written in it
+            self.log.assign_epoch(epoch)  # consumers may ask for its start before anything is written in it
         if followers is None:
             self.log.commit_all()
         else:
@@ -125,7 +125,7 @@ class Partition:
             self._force()
 
     def follow(self, epoch: int, leader_id: int) -> None:
-        """Follow another broker, or nobody: what waits to be committed here will not be by us."""
+        """Become follower of another broker, or of nobody. Pending commits fail."""
         high = self.log.high
         self.epoch, self.led, self.leader_id = epoch, False, leader_id
         self.followers, self._site = None, None
@@ -134,7 +134,7 @@ class Partition:
         self.wake()
 
     def fail(self, code: ErrorCode) -> None:
-        """Answer everybody who waits for a commit with this error."""
+        """Fail all pending commits with this error."""
         commits, self._commits = self._commits, []
         for _, _, future in commits:
             if not future.done():
@@ -172,7 +172,7 @@ class Partition:
         return appended
 
     def append_sound(self, data: memoryview, sound: Sound, now_ms: int, acks: int) -> int:
-        """The same for a batch that needs nothing but its place: see `Log.append_sound`."""
+        """Fast path of `append` for batches that need only their offset and epoch: see `Log.append_sound`."""
         if self.followers is not None or not self.led:
             self._require_leadership(acks)
         try:
@@ -188,8 +188,7 @@ class Partition:
         return base
 
     def append_run(self, run: Sequence[tuple[memoryview, Sound]]) -> int:
-        """Append the first of these batches with one write: see `Log.append_run`. Only where nobody else need have
-        them."""
+        """Append several batches with one write: see `Log.append_run`. Returns 0 if the partition has followers."""
         if self.followers is not None or not self.led:
             return 0
         count = self.log.append_run(run, self.epoch)
@@ -210,7 +209,7 @@ class Partition:
             raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, f"in sync are only {list(followers.isr)}")
 
     def _announce_append(self, size: int, *, duplicate: bool = False) -> None:
-        """Tell everybody that the log has grown, or has been asked to take again what it has."""
+        """Notify followers and waiting fetches of an append. A duplicate adds no bytes."""
         followers = self.followers
         if followers is not None:
             assert self._site is not None
@@ -230,11 +229,11 @@ class Partition:
                 wait.grow(self, size)
 
     def _judge(self, error: BrokerError) -> BrokerError:
-        """What to answer for an append that failed.
+        """The error to answer with for a failed append.
 
-        A gap in a sequence is the end of many a producer. A leader that has slept may have been replaced without
-        knowing it, and the next leader may have what is missing here. A new one may get what a client has sent behind
-        a batch that is still with the leader before. So only one that is settled speaks of gaps.
+        Many producers give up after an out of order sequence. A leader that was suspended may have been replaced
+        without knowing it, and the new leader may have the missing batches. A new leader may receive batches whose
+        predecessor is still on its way to the former leader. So only a settled leader reports sequence gaps.
         """
         if error.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or self.followers is None or self._site is None:
             return error
@@ -243,14 +242,14 @@ class Partition:
         return BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "a gap in a sequence, and others may lead")
 
     def _force(self) -> None:
-        """Flush what `flush.messages` wants on disk before anybody reads it."""
+        """Start the flush that `flush.messages` requires before the records may be read."""
         if self.flusher is None:
             self.log.flush(self.log.flushed_ms)
         elif self.log.fault is None:
             self.flusher.begin(self.log)
 
     def _on_flush(self, before: int) -> None:
-        """What lies behind `before` is on disk."""
+        """A flush has finished: records from `before` on are on disk."""
         if not self.led:
             return
         if self.followers is None:
@@ -266,16 +265,16 @@ class Partition:
             wait.grow(self, len(data))
 
     def has_enough(self) -> bool:
-        """Whether as many replicas are in sync as `min.insync.replicas` asks for, or all there are."""
+        """Whether at least `min.insync.replicas` replicas are in sync, or all if there are fewer."""
         followers = self.followers
         if followers is None:
             return True
         return len(followers.isr) >= min(self.log.config.min_insync_replicas, len(followers.followers) + 1)
 
     def wait_for_commit(self, offset: int) -> asyncio.Future[None] | None:
-        """None if everything below offset is committed, and on disk where `flush.messages` asks for it.
+        """None if everything below `offset` is committed, and on disk if `flush.messages` requires it.
 
-        Else a future that is done then, or fails with NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS_AFTER_APPEND or
+        Otherwise a future for that, which may fail with NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS_AFTER_APPEND or
         KAFKA_STORAGE_ERROR.
         """
         log = self.log
@@ -316,14 +315,14 @@ class Partition:
         return future
 
     def _prune(self) -> None:
-        """Drop waits that nobody waits for: while too few replicas answer, producers time out and try again."""
+        """Drop finished futures: while too few replicas respond, producers time out and retry."""
         self._commits = [commit for commit in self._commits if not commit[2].done()]
         heapify(self._commits)
         self._commits_max = max(COMMITS_KEPT, 2 * len(self._commits))
 
     @property
     def waiting(self) -> int:
-        """Appends that wait until enough replicas have them."""
+        """Number of appends that wait for replication."""
         return len(self._commits)
 
     # Committing.
@@ -342,9 +341,9 @@ class Partition:
         epoch_known: bool,
         session: FetchSession | None = None,
     ) -> None:
-        """A follower has everything below offset. `epoch_known`: it named the leader epoch that it means.
+        """A follower fetched from `offset`, so it has everything below. `epoch_known`: it named the leader epoch.
 
-        In a session it need not say so again: each use of the session does.
+        In a session it need not repeat this: each use of the session counts.
         """
         followers, site = self.followers, self._site
         if followers is None or site is None or replica not in followers.followers:
@@ -358,20 +357,20 @@ class Partition:
             site.propose(self)
 
     def is_abandoned(self) -> bool:
-        """Whether this broker leads, as far as it knows, and nobody follows it any more: what it has may be old."""
+        """Whether this broker is leader as far as it knows, but all in-sync followers have stopped fetching from it."""
         if self.followers is None or self._site is None:
             return False
         return self.followers.is_abandoned(steady_ms(self._site.clock))
 
     def on_isr_change(self, *, moved: bool) -> None:
-        """The in-sync set has changed, and with it perhaps what is committed."""
+        """The in-sync set has changed. `moved`: so has the high watermark."""
         if self.followers is not None:
             self.version = self.followers.version
             if moved:
                 self._set_high(self.followers.high)
 
     def advance(self, high: int) -> None:
-        """As a follower: the leader says that everything below is committed."""
+        """As a follower: take over the high watermark from the leader."""
         if high > self.log.high:
             self._set_high(high)
 
@@ -380,7 +379,7 @@ class Partition:
         self._announce(before, high)
 
     def _announce(self, before: int, high: int) -> None:
-        """Tell everybody that the high watermark has moved."""
+        """Notify all waiters that the high watermark has moved."""
         if self._commits:
             self._release()
         for session, watched in self.watchers.values():
@@ -391,7 +390,7 @@ class Partition:
                 wait.grow(self, size)
 
     def _release(self) -> None:
-        """Tell those whose offsets are committed."""
+        """Complete the futures whose offsets are committed."""
         commits, high, enough = self._commits, self.log.high, self.has_enough()
         while commits and commits[0][0] <= high:
             future = heappop(commits)[2]
@@ -403,23 +402,23 @@ class Partition:
                 refuse(future, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     def _size(self, start: int, end: int) -> int:
-        """About how many bytes lie between two offsets: those of one segment, at least 1."""
+        """Approximate bytes between two offsets: only those of one segment, at least 1."""
         try:
             found = self.log.read(max(start, self.log.start), SIZE_MAX, offset_max=end)
-        except BrokerError:  # the fetch will say so, not whoever moved the high watermark
+        except BrokerError:  # the fetch will report it
             return SIZE_MAX
         return 1 if found is None else found.size
 
     # Waiting.
 
     def check_epoch(self, epoch: int) -> None:
-        """Refuse a client that knows an older or a newer leader than we are; a negative epoch does not ask."""
+        """Reject a client with an older or newer leader epoch than ours. A negative epoch is not checked."""
         if epoch < 0 or epoch == self.epoch:
             return
         raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH if epoch < self.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH)
 
     def expect(self, wait: Wait, *, to_end: bool) -> None:
-        """Tell this wait of every append, or only of what is committed."""
+        """Notify this wait of every append (`to_end`), or only of committed records."""
         alone = self.led and self.followers is None and self.log.config.flush_messages == UNLIMITED
         (self.waits if to_end or alone else self.commit_waits).append(wait)
 
@@ -429,14 +428,14 @@ class Partition:
                 waits.remove(wait)
 
     def wake(self) -> None:
-        """Something other than an append happened that waiting fetches must report."""
+        """Answer waiting fetches now: something other than an append happened that they must report."""
         for wait in (*self.waits, *self.commit_waits):
             wait.wake()
         for session, watched in self.watchers.values():
             session.wake(watched)
 
     def watch(self, session: FetchSession, watched: Watched) -> None:
-        """Tell a follower's session what is new, in place of the session that the follower had before."""
+        """Report news to this follower's session from now on, instead of to its former session."""
         former = self.watchers.get(session.replica)
         if former is not None and former[0] is not session:
             former[1].home = None
@@ -451,6 +450,6 @@ class Partition:
 
 
 def refuse(future: asyncio.Future[None], code: ErrorCode) -> None:
-    """Nobody may be waiting any more. Then nobody reads the error, which asyncio would otherwise log."""
+    """Fail the future. Read the exception once, because asyncio logs one that nobody retrieves."""
     future.set_exception(BrokerError(code))
     future.exception()

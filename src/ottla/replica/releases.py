@@ -1,11 +1,11 @@
-"""Which versions a follower's requests have, by `inter.broker.protocol.version`: leaders are not asked for theirs."""
+"""The versions of a follower's requests, by `inter.broker.protocol.version`, without asking leaders for theirs."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-NAMED = 12  # the last version of Fetch that names topics; later ones go by topic id
-TELLS_DIVERGING = 12  # the first whose answers say where logs part
+NAMED = 12  # the last version of Fetch with topic names; later ones use topic ids
+TELLS_DIVERGING = 12  # the first whose responses report a diverging epoch
 
 
 class FollowerVersions(NamedTuple):
@@ -14,7 +14,7 @@ class FollowerVersions(NamedTuple):
     list_offsets: int
 
 
-# The first release of Kafka that speaks them, newest first.
+# By the first Kafka release that supports them, newest first.
 RELEASES: tuple[tuple[tuple[int, ...], FollowerVersions], ...] = (
     ((3, 9), FollowerVersions(17, 4, 9)),
     ((3, 7), FollowerVersions(16, 4, 8)),
@@ -29,12 +29,12 @@ RELEASES: tuple[tuple[tuple[int, ...], FollowerVersions], ...] = (
     ((2, 0), FollowerVersions(8, 1, 3)),
     ((1, 1), FollowerVersions(7, 0, 2)),
     ((0, 11), FollowerVersions(5, 0, 2)),
-    ((0,), FollowerVersions(5, 0, 1)),  # records of today's format need version 4 of Fetch
+    ((0,), FollowerVersions(5, 0, 1)),  # the current record format needs version 4 of Fetch
 )
 
 
 def versions_of(release: str) -> FollowerVersions:
-    """By a release such as 2.3 or 3.9-IV0; the newest for what is no release."""
+    """For a release such as 2.3 or 3.9-IV0; the newest if `release` is not one."""
     try:
         number = tuple(int(part) for part in release.partition("-")[0].split("."))
     except ValueError:

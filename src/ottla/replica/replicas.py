@@ -1,11 +1,11 @@
-"""The partitions hosted here: finds a partition for a request, and follows the cluster's image.
+"""The partitions hosted here: finds a partition for a request, and applies changes of the cluster's image.
 
-On one node the image says everything: this broker leads every partition in it. The logs of a new topic are made before
-it is published (`prepare`), so that one that cannot have them is refused. `apply` is told the old and the new image:
-what was prepared is served, partitions of deleted topics are gone at once, and topic configs reach the logs while they
-are in use. The files of what is gone follow in `settle`.
+On one node the image is all that is needed: this broker is leader of every partition in it. The logs of a new topic are
+created before it is published (`prepare`), so that a topic whose logs cannot be created is rejected. `apply` gets the
+old and the new image: prepared partitions are served, partitions of deleted topics are dropped at once, and topic
+configs are applied to open logs. `settle` removes the files of deleted topics later.
 
-In a cluster the controller gives each partition its role: `assigned.py`.
+In a cluster the controller assigns each partition its role: `assigned.py`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ logger = logging.getLogger("ottla.replicas")
 
 LOST = "its log is in a directory that is offline"
 GONE = "its topic was deleted"
-# So many files and connections can still be opened when the logs of a new topic are there: a broker that cannot accept
-# a connection or open a checkpoint is of no use to anybody.
+# Descriptors that must remain free after the logs of a new topic are created: a broker that cannot accept a connection
+# or open a checkpoint is useless.
 DESCRIPTORS_SPARE = 32
 TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 NONE: dict[int, Partition] = {}
@@ -52,20 +52,20 @@ class Replicas:
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[bytes, dict[int, Partition]] = {}
         self._lost: set[tuple[str, int]] = set()
-        self._prepared: dict[bytes, dict[int, Partition]] = {}  # by topic id: made, but not published yet
-        self._leaving: list[Partition] = []  # of topics that are gone, their files not yet
-        self._stale: list[str] = []  # topics whose configs may be others now
-        self._offline: tuple[object, frozenset[tuple[str, int]]] = None, frozenset()  # as of when, and which
+        self._prepared: dict[bytes, dict[int, Partition]] = {}  # by topic id: created, but not published yet
+        self._leaving: list[Partition] = []  # of deleted topics, with files still to be removed
+        self._stale: list[str] = []  # topics whose configs may have changed
+        self._offline: tuple[object, frozenset[tuple[str, int]]] = None, frozenset()  # cache: key and result
         self._turns = Turns(store.clock)
         self._roles: list[Roles] = []
-        self.past = Traffic()  # of topics that are not hosted any more
+        self.past = Traffic()  # of topics that are no longer hosted
 
     def lose(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """These have logs in a directory that could not be read at start: they wait for it, and are not begun anew."""
+        """The logs of these are in a directory that could not be read at start: do not create new ones."""
         self._lost.update(partitions)
 
     def find(self, log: Log) -> None:
-        """A log could be opened after all: serve it, if its topic is still there."""
+        """A log could be opened after all: serve it, if its topic still exists."""
         self._lost.discard((log.topic, log.index))
         topic = self._metadata.image.topics.get(log.topic)
         if topic is None or log.index >= len(topic.partitions):
@@ -74,7 +74,7 @@ class Replicas:
             self._host(topic)
 
     def offline(self) -> frozenset[tuple[str, int]]:
-        """The partitions that should be served here and cannot be."""
+        """The partitions that are assigned to this broker but cannot be served."""
         online = tuple(directory.online for directory in self._store.directories)
         if not self._lost and all(online):
             return frozenset()
@@ -95,7 +95,7 @@ class Replicas:
     # Finding.
 
     def find_led(self, topic: str, index: int) -> Partition | None:
-        """The partition, if it is here and led; `require_led` says what is wrong otherwise."""
+        """The partition, if this broker is its leader, else None. `require_led` raises the reason."""
         partition = self._by_name.get(topic, NONE).get(index)
         return partition if partition is not None and partition.led else None
 
@@ -104,7 +104,7 @@ class Replicas:
         return partition if partition is not None and partition.led else None
 
     def require_led(self, topic: str, index: int) -> Partition:
-        """The partition, if this broker leads it; else BrokerError."""
+        """The partition, if this broker is its leader; else BrokerError."""
         partitions = self._by_name.get(topic)
         partition = partitions.get(index) if partitions is not None else None
         if partition is None or not partition.led:
@@ -115,7 +115,7 @@ class Replicas:
         return self._check_led(self.require_hosted_by_id(topic_id, index))
 
     def require_hosted(self, topic: str, index: int) -> Partition:
-        """The partition, if a replica of it is here."""
+        """The partition, if this broker has a replica of it; else BrokerError."""
         partitions = self._by_name.get(topic)
         partition = partitions.get(index) if partitions is not None else None
         return partition or self._absent(topic, index)
@@ -135,7 +135,7 @@ class Replicas:
         return partition
 
     def _absent(self, name: str, index: int) -> Partition:
-        """A partition that is not hosted. If it should be (the disk was full when it came), try again to open it."""
+        """A partition that is not hosted. If it should be (the disk was full when it was created), try again."""
         if (name, index) in self._lost:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, LOST)
         topic = self._metadata.image.topics.get(name)
@@ -153,9 +153,10 @@ class Replicas:
         return partition
 
     def subscribe_roles(self, callback: Roles) -> None:
-        """Be called when a partition is led here (a new epoch too), and when it no longer is; now for those that are.
+        """Register a callback for when this broker becomes leader of a partition (also in a new epoch) or stops being
+        it. It is called at once for current leaders.
 
-        The partition has the new epoch already. One that was led before and is led in a new epoch is told once.
+        The partition already has the new epoch. A change from one led epoch to the next is one call.
         """
         self._roles.append(callback)
         for partition in list(self):
@@ -169,7 +170,7 @@ class Replicas:
     # One node.
 
     async def prepare(self, topic: Topic, first: int) -> None:
-        """Make the logs of the partitions from `first` on. BrokerError when one cannot be made; then there are none."""
+        """Create the logs of the partitions from `first` on. On BrokerError none of them exists."""
         await self._store.make_way({(topic.name, state.index) for state in topic.partitions[first:]})
         prepared = self._prepared.setdefault(topic.id, {})
         try:
@@ -186,12 +187,12 @@ class Replicas:
             raise
 
     def abandon(self, topic: Topic) -> None:
-        """Remove what was prepared for a topic that is not to be, or not to grow."""
+        """Remove what was prepared for a topic that is not created, or not extended, after all."""
         for partition in self._prepared.pop(topic.id, {}).values():
             self._remove(partition)
 
     def hosts(self, log: Log) -> bool:
-        """Whether this log is one that the cluster wants here."""
+        """Whether this log belongs to a hosted partition."""
         partition = self._by_name.get(log.topic, {}).get(log.index)
         return partition is not None and partition.log is log
 
@@ -208,12 +209,12 @@ class Replicas:
             self._stale = list(new.topics)
 
     async def settle(self) -> None:
-        """Remove the files of what is gone, and give new defaults to all logs; others are served in between."""
+        """Remove the files of deleted topics, and apply new defaults to all logs. Yields to other work in between."""
         try:
             while self._leaving:
                 await self._turns.pause()
                 self._remove(self._leaving.pop())
-        finally:  # when the broker stops meanwhile: what is left behind would be nobody's at the next start
+        finally:  # if the broker stops meanwhile, remaining files would belong to no topic at the next start
             while self._leaving:
                 self._remove(self._leaving.pop())
         stale, self._stale = self._stale, []
@@ -229,7 +230,7 @@ class Replicas:
             partition.log.reconfigure(config)
 
     def _host(self, topic: Topic, before: Topic | None = None) -> None:
-        """Serve a topic's partitions; `before` is the same topic as it was, and served, already."""
+        """Serve a topic's partitions; `before` is the former state of the same topic, if it was served already."""
         hosted = self._by_name.setdefault(topic.name, {})
         self._by_id[topic.id] = hosted
         fresh = self._prepared.pop(topic.id, {})
@@ -262,16 +263,16 @@ class Replicas:
         )
 
     def _traffic(self, topic: Topic) -> Traffic:
-        """The counters that the topic's partitions share. A new topic under an old name starts at zero."""
+        """The counters shared by the topic's partitions. A recreated topic starts at zero."""
         hosted = self._prepared.get(topic.id) or self._by_name.get(topic.name) or NONE
         one = next(iter(hosted.values()), None)
         return Traffic() if one is None or one.topic_id != topic.id else one.traffic
 
     def _log(self, topic: Topic, state: State, epoch: int) -> Log:
-        """The log of this partition: found on disk, or new. One of an older topic of the same name is put away."""
+        """The log of this partition: found on disk, or new. One of an older topic of the same name is set aside."""
         found = self._store.logs.get((topic.name, state.index))
         if found is not None:
-            if not any(found.topic_id):  # from before there were topic ids
+            if not any(found.topic_id):  # written before topic ids existed
                 found.set_topic_id(topic.id)
             if found.topic_id == topic.id or not any(topic.id):
                 found.reconfigure(self._metadata.topic_config(topic))  # it was opened before the image was read
@@ -289,7 +290,7 @@ class Replicas:
             self.past.add(one.traffic)  # they share it
             break
         for partition in hosted.values():
-            partition.log.fault = partition.log.fault or GONE  # for who still holds it
+            partition.log.fault = partition.log.fault or GONE  # for code that still holds the log
             self._leaving.append(partition)
             partition.follow(partition.epoch, NOBODY)
             self._tell(partition)
@@ -297,12 +298,12 @@ class Replicas:
     def _remove(self, partition: Partition) -> None:
         try:
             self._store.delete(partition.log)
-        except BrokerError as error:  # the folder stays, and is set aside when it is in the way, or at the next start
+        except BrokerError as error:  # the folder stays; it is set aside when the name is reused, or at the next start
             logger.error("cannot delete %s-%d: %s", partition.topic, partition.index, error)
 
 
 def too_many_files(topic: Topic) -> BrokerError:
-    """Why a topic cannot be hosted, and what would help. Clients do not retry after this error."""
+    """Says why a topic cannot be hosted, and how to fix it. Clients do not retry after this error."""
     reason = (
         f"The {len(topic.partitions)} partition(s) of topic '{topic.name}' need more open files than the limit of "
         f"{descriptors.limit()} allows: raise it (ulimit -n, or LimitNOFILE of the service) and restart the broker."

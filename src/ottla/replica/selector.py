@@ -1,6 +1,6 @@
-"""Which replica a consumer should read from (KIP-392): one in its rack, if it has what the consumer wants.
+"""Which replica a consumer should read from (KIP-392): one in its rack, if that has the requested offset.
 
-Only in-sync replicas are named: another may lag behind without limit, and the consumer with it.
+Only in-sync replicas are chosen: any other may lag without limit, and the consumer with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 def choose_replica(
     selector: str | None, partition: Partition, offset: int, rack: str, image: Image, listener: str
 ) -> int | None:
-    """A follower that serves this rack, or None to read from the leader, which is us."""
+    """A follower in this rack, or None to read from the leader, which is this broker."""
     followers = partition.followers
     if selector != RACK_AWARE or followers is None:
         return None

@@ -1,16 +1,16 @@
-"""Incremental fetch sessions: what a client asked for, remembered, so that it need not repeat it (KIP-227).
+"""Incremental fetch sessions: the broker remembers which partitions a client fetches (KIP-227).
 
-A full fetch (epoch 0) may open a session; every further fetch names it with the next epoch and carries only changes,
-and the answer carries only partitions that have something new. Epoch -1 ends a session and asks without one.
+A full fetch (epoch 0) may open a session. Every further fetch names it with the next epoch and carries only changes,
+and the response carries only partitions with news. Epoch -1 closes a session and fetches without one.
 
-A session belongs to whoever knows its random id; it holds no data, only positions. When the cache is full a new session
-takes the place of one that has not been used for `eviction_ms`, else of a smaller one that was opened that long ago; if
-there is none, the client gets no session and goes on with full fetches. So it does when all sessions
-together remember too many partitions. Times are monotonic.
+A session belongs to whoever knows its random id; it holds no data, only positions. When the cache is full, a new
+session replaces one that has not been used for `eviction_ms`, else a smaller one that was opened that long ago. If
+there is none, the client gets no session and keeps sending full fetches. The same happens when all sessions together
+hold too many partitions. Times are monotonic.
 
-A follower's session may hold thousands of partitions, and a fetch comes with every append. So they are not all looked
-at each time: `fresh` are those that must be, because the follower named them, or the partition told of something new
-(it knows the sessions that watch it), or the last look left something undone.
+A follower's session may hold thousands of partitions, and every append leads to a fetch. So a fetch does not check them
+all. It checks only those in `fresh`: the follower named them, or the partition reported news (it knows the sessions
+that watch it), or the last fetch left something over.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WATCHED_MAX = 1 << 18  # partitions of all sessions: some tens of megabytes
 
 
 class Watched:
-    """One partition of a fetch, and what the client was last told about it."""
+    """One partition of a fetch, and the offsets last sent to the client."""
 
     __slots__ = (
         "high",
@@ -57,7 +57,7 @@ class Watched:
         self.topic_id = topic_id
         self.index = index
         self.key = key
-        self.home: Partition | None = None  # that tells the session what is new
+        self.home: Partition | None = None  # reports news to the session
         self.high = -1
         self.start = -1
         self.offset = self.size_max = 0
@@ -98,36 +98,36 @@ class FetchSession:
         self.epoch = 1
         self.watched = watched
         self.opened_ms = self.used_ms = now_ms
-        self.before_ms: int | None = None  # when it was used before that
+        self.before_ms: int | None = None  # time of the use before the last
         self.by_id = by_id
-        self.replica = replica  # whose it is, if a follower's
+        self.replica = replica  # broker id of the follower, or NO_REPLICA
         self.fresh: dict[Key, Watched] = {}
-        self.grown = 0  # bytes that came to its partitions since they were looked at
+        self.grown = 0  # bytes appended to its partitions since they were last checked
         self.wait: Wait | None = None
-        self.owner = ""  # where clients have names: whose it is
-        self.denied: dict[Key, None] = {}  # and which partitions it asks for in vain
+        self.owner = ""  # principal of the client, with authentication
+        self.denied: dict[Key, None] = {}  # partitions that the client may not read
 
     def advance(self, now_ms: int) -> None:
-        """It is used: the next fetch names the next epoch."""
+        """Called for each fetch: the next one must have the next epoch."""
         self.epoch = self.epoch + 1 if self.epoch < EPOCH_MAX else 1
         self.before_ms, self.used_ms = self.used_ms, now_ms
 
     def move_to_end(self, watched: Iterable[Watched]) -> None:
-        """Partitions that were in the answer come last next time, so that every partition gets its turn."""
+        """Partitions in the response come last next time, so that every partition gets its turn."""
         for one in watched:
             if one.key in self.watched:
                 del self.watched[one.key]
                 self.watched[one.key] = one
 
-    # Of followers.
+    # For followers.
 
     def take_fresh(self) -> list[Watched]:
-        """What must be looked at now."""
+        """The partitions to check now."""
         fresh, self.fresh, self.grown = self.fresh, {}, 0
         return list(fresh.values())
 
     def note(self, partition: Partition, one: Watched, size: int) -> None:
-        """There is something new in a partition, perhaps so many bytes."""
+        """A partition has news: `size` new bytes, or 0 for other changes."""
         self.fresh[one.key] = one
         if size:
             self.grown += size
@@ -135,7 +135,7 @@ class FetchSession:
                 self.wait.grow(partition, size)
 
     def wake(self, one: Watched) -> None:
-        """The follower must hear of a partition at once."""
+        """Answer the follower's waiting fetch at once, because of this partition."""
         self.fresh[one.key] = one
         if self.wait is not None:
             self.wait.wake()
@@ -154,7 +154,7 @@ class Sessions:
         self._eviction_ms = eviction_ms
         self._draw = draw  # a random positive int32
         self._by_id: dict[int, FetchSession] = {}
-        self._count = 0  # partitions that all of them watch
+        self._count = 0  # partitions in all sessions
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -166,14 +166,14 @@ class Sessions:
         self._forget(identity)
 
     def close_all(self) -> None:
-        """Have every client name what it wants again: what it may read has changed."""
+        """Make every client send a full fetch again: permissions have changed."""
         for identity in list(self._by_id):
             self._forget(identity)
 
     def open(
         self, request: FetchRequest, now_ms: int, *, by_id: bool
     ) -> tuple[FetchSession | None, bool, list[Watched]]:
-        """The session of this fetch, whether the answer may leave out what has not changed, and what to read."""
+        """The session of this fetch, whether the response may omit unchanged partitions, and what to read."""
         epoch = request.session_epoch
         if epoch == EPOCH_FINAL:
             self._forget(request.session_id)
@@ -225,7 +225,7 @@ class Sessions:
         self._count += len(watched) - before
         if self._count > WATCHED_MAX and len(watched) > before:
             self._forget(session.id)
-            raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # the client will ask for all, without a session
+            raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # the client then sends full fetches
 
     def change(
         self,
@@ -233,10 +233,10 @@ class Sessions:
         named: Sequence[tuple[str | bytes, int, int, int, int]],
         forgotten: Iterable[Key],
     ) -> bool:
-        """Tell a consumer's session what a fetch says of its partitions: topic, partition, leader epoch, offset and
-        most bytes of each, and which are not wanted any more. To tell it twice changes nothing.
+        """Apply the changes in a fetch to a consumer's session. `named`: topic, partition, leader epoch, offset and
+        maximum bytes of each; `forgotten`: partitions to remove. Idempotent.
 
-        False, and nothing is changed, if there could be too many."""
+        False, with nothing changed, if there could be too many partitions."""
         watched = session.watched
         before = len(watched)
         if self._count + len(named) > WATCHED_MAX:
@@ -284,7 +284,7 @@ class Sessions:
 
 
 def list_partitions(request: FetchRequest, *, by_id: bool) -> dict[Key, Watched]:
-    """The partitions that the request itself names, each once."""
+    """The partitions named in the request, each once."""
     watched: dict[Key, Watched] = {}
     for topic in request.topics:
         for partition in topic.partitions:

@@ -1,8 +1,8 @@
-"""How fast throttled replicas are copied: bytes a second over a window of samples, as Kafka measures them.
+"""Rate limit for throttled replicas: bytes per second over a window of samples, as Kafka measures them.
 
-A partition is throttled for a replica if `leader.replication.throttled.replicas` (on the leader's side) or
-`follower.replication.throttled.replicas` (on the follower's) of its topic names the pair, or everybody with `*`. A
-replica that is in sync is never held back: acknowledgements wait for it.
+A partition is throttled for a replica if `leader.replication.throttled.replicas` (on the leader) or
+`follower.replication.throttled.replicas` (on the follower) of its topic lists the pair, or `*` for all. An in-sync
+replica is never throttled: acknowledgements wait for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def is_throttled(throttled: tuple[str, ...], index: int, replica: int) -> bool:
 class Throttle:
     def __init__(self, clock: Clock, rate_max: Callable[[], int], *, samples: int, sample_s: int) -> None:
         self._clock = clock
-        self._rate_max = rate_max  # bytes a second, as it is set now
+        self._rate_max = rate_max  # bytes per second, as configured now
         self._samples_max = samples
         self._sample_s = sample_s
         self._samples: deque[tuple[float, int]] = deque()  # when each began, and its bytes
@@ -46,7 +46,7 @@ class Throttle:
         self._forget(now)
         if not self._samples:
             return False
-        # As if the window had been there from the beginning: else the first bytes would look like a flood.
+        # Assume a full window from the start. Otherwise the first bytes would look like a very high rate.
         elapsed = max(now - self._samples[0][0], (self._samples_max - 1) * self._sample_s)
         return sum(size for _, size in self._samples) > self._rate_max() * max(elapsed, self._sample_s)
 

@@ -1,6 +1,6 @@
-"""What has gone in and out of the partitions of one topic since this broker hosts it: plain integers, for the metrics.
+"""Counters of the data written to and read from one topic since this broker hosts it, for the metrics.
 
-The partitions of a topic share one, so that its numbers only grow when one of them moves away.
+The partitions of a topic share one object, so that the counters do not shrink when a partition moves away.
 """
 
 from __future__ import annotations

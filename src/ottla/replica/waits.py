@@ -1,11 +1,11 @@
-"""Fetches that wait: for enough bytes that they may read in their partitions, or for their time to pass.
+"""Fetches that wait until enough bytes are readable in their partitions, or until their timeout.
 
-What a fetch may read ends at the end of the log for a follower, else at the high watermark, or at the last stable
-offset for one that reads committed records. What comes counts only as far as that end has moved: behind an open
-transaction any number of records may come.
+A follower may read up to the end of the log, a consumer up to the high watermark, or up to the last stable offset with
+read_committed. New bytes count only as far as that limit has moved: any number of records may follow an open
+transaction.
 
-A wait is woken at most once. The answer is built on a later turn of the loop, not inside the append that woke it: the
-producer's acknowledgement goes first, and what else arrives in the same turn travels in the same answer.
+A wait is woken at most once. The response is built in a later iteration of the event loop, not inside the append that
+woke it: the producer's acknowledgement goes first, and other records that arrive meanwhile go into the same response.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Waits:
         to_end: bool = False,
         session: FetchSession | None = None,
     ) -> asyncio.Future[Any]:
-        """A future of `answer()`, taken when size_missing bytes can be read in the partitions, or at the timeout.
+        """A future of `answer()`, called when size_missing bytes can be read in the partitions, or at the timeout.
 
-        `committed`: only what lies below the last stable offset can be read; `to_end`: all there is, as by a follower;
-        `session`: a follower's, which is told by all of its partitions what comes.
+        `committed`: read only below the last stable offset; `to_end`: read up to the end of the log, as a follower;
+        `session`: a follower's session, which gets reports from all of its partitions.
         """
         wait = Wait(self, tuple(partitions), size_missing, answer, committed=committed)
         if session is not None:
@@ -60,7 +60,7 @@ class Waits:
         return wait.future
 
     def release(self) -> None:
-        """The broker stops: answer every wait now with what there is."""
+        """The broker stops: answer every wait now with what is available."""
         for wait in list(self._open):
             wait.finish()
 
@@ -90,7 +90,7 @@ class Wait:
         self._waits = waits
         self._answer = answer
         self._size_missing = size_missing
-        # Where the stable part of a log ended when it was looked at last, and how many bytes have come after it.
+        # The last stable offset at the last check, and the bytes appended above it since.
         self._unstable = {one: (one.log.last_stable(one.high), 0) for one in partitions} if committed else None
         self._woken = False
         self.partitions = partitions
@@ -99,7 +99,7 @@ class Wait:
         self.timer: asyncio.TimerHandle | None = None
 
     def grow(self, partition: Partition, size: int) -> None:
-        """Some bytes came to one of the partitions."""
+        """`size` bytes were added to one of the partitions."""
         if self._unstable is not None:
             size = self._count_stable(partition, size)
         self._size_missing -= size
@@ -107,7 +107,7 @@ class Wait:
             self.wake()
 
     def _count_stable(self, partition: Partition, size: int) -> int:
-        """How many bytes have become stable by an append of this size."""
+        """How many bytes have become stable with an append of this size."""
         assert self._unstable is not None
         end, held = self._unstable[partition]
         held += size
@@ -119,7 +119,7 @@ class Wait:
             try:
                 found = partition.log.read(end, held, offset_max=stable)
                 settled = 0 if found is None else found.size
-            except BrokerError:  # deleted by now, or not readable: the fetch will say so, not the append that came here
+            except BrokerError:  # deleted by now, or not readable: let the fetch report it, not the append
                 settled = max(held, self._size_missing)
         self._unstable[partition] = stable, held - settled
         return settled
@@ -134,7 +134,7 @@ class Wait:
             return
         try:
             self.future.set_result(self._answer())
-        except Exception as error:  # the future is the task root here: dispatch answers for what it holds
+        except Exception as error:  # dispatch handles the exceptions of the future
             self.future.set_exception(error)
 
     def forget(self, _: asyncio.Future[Any]) -> None:

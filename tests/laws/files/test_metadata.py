@@ -125,7 +125,7 @@ def test_without_a_journal_a_damaged_file_is_refused_and_stays(tmp_path: Path) -
         await filled(tmp_path)
         (tmp_path / JOURNAL_FILE).unlink()
         scribbled(tmp_path / METADATA_FILE)
-        with pytest.raises(Unavailable, match="not a database; move it away to begin"):
+        with pytest.raises(Unavailable, match="not a database; move it away to start"):
             async with broker(tmp_path):
                 pass
         assert (tmp_path / METADATA_FILE).read_bytes().startswith(b"scribble")

@@ -1,4 +1,4 @@
-"""Waits until this broker knows of a change, so that a client sees the result when its command is answered."""
+"""Waits until this broker's image has a change, so that a client sees the result when its request is answered."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Awaiting:
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
         self._waiters: dict[asyncio.Future[None], Condition] = {}
-        self._by_topic: dict[str, dict[asyncio.Future[None], None]] = {}  # of those who wait for a topic
+        self._by_topic: dict[str, dict[asyncio.Future[None], None]] = {}  # waiters by topic, "" for any change
         metadata.subscribe(self._on_image_change)
 
     async def until(self, condition: Condition, timeout_s: float, topics: Iterable[str] = ()) -> bool:
-        """Whether the condition holds in time. Checked when one of the topics changes, or at each change."""
+        """Whether the condition holds in time. Checked when one of the topics changes; if none are given, always."""
         if condition(self._metadata.image):
             return True
         names = list(topics)

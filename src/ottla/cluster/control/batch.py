@@ -1,7 +1,7 @@
-"""The requests that one event makes, gathered by broker, so that each broker gets few.
+"""The requests of one event, grouped by broker, so that each broker gets few.
 
-Only what is to be said is kept here; the states themselves are read from memory when the batch is sent, so a partition
-that changed twice in one event is told once. Order to each broker: who leads, what everybody should know, what stops.
+Only keys are kept here; the states are read from memory when the batch is sent, so a partition that changed twice in
+one event is sent once. Order for each broker: LeaderAndIsr, UpdateMetadata, StopReplica.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 class RequestBatch:
     def __init__(self) -> None:
         self.leads: dict[int, dict[Key, bool]] = {}  # by broker; whether the replica is new there
-        self.news: dict[Key, None] = {}  # partitions that every broker is told about
-        self.everything: Iterable[Key] = ()  # partitions that `full` brokers are told about
-        self.full: dict[int, None] = {}  # brokers that are told everything: what they know and is not said, is gone
-        self.brokers_changed = False  # everybody is told who is there, even when no partition has changed
+        self.news: dict[Key, None] = {}  # partitions in UpdateMetadata to every broker
+        self.everything: Iterable[Key] = ()  # partitions in the full UpdateMetadata to `full` brokers
+        self.full: dict[int, None] = {}  # brokers that get a full update: they forget topics that are not in it
+        self.brokers_changed = False  # send the broker list to all, even when no partition has changed
         self.stops: dict[int, dict[Key, bool]] = {}  # by broker; whether to delete
 
     def lead(self, brokers: Iterable[int], key: Key, *, new: bool = False) -> None:
-        """Tell these brokers who leads the partition; everybody hears of it."""
+        """Send LeaderAndIsr for the partition to these brokers, and UpdateMetadata to all."""
         for broker in brokers:
             told = self.leads.setdefault(broker, {})
             told[key] = new or told.get(key, False)
@@ -35,16 +35,16 @@ class RequestBatch:
         told[key] = delete or told.get(key, False)
 
     def tell(self, keys: Iterable[Key]) -> None:
-        """Have every broker know the newest state of these partitions."""
+        """Send the newest state of these partitions to every broker."""
         self.news.update(dict.fromkeys(keys))
 
     def tell_everything(self, broker: int, keys: Iterable[Key]) -> None:
-        """Have one broker know these partitions, which are all there are, and forget others."""
+        """Send a full update to one broker: `keys` are all partitions, and it forgets others."""
         self.full[broker] = None
         self.everything = keys
 
     def announce(self) -> None:
-        """Have every broker know which brokers there are."""
+        """Send the list of brokers to every broker."""
         self.brokers_changed = True
 
     @property

@@ -1,4 +1,4 @@
-"""Brokers come, go, come back, ask to leave in good order, and lose folders."""
+"""Brokers that join, fail, return, shut down, and lose log directories."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNKNOWN_EPOCH = -1
 
 
 def read_registered(context: Context) -> Task[dict[int, Broker]]:
-    """The brokers that are registered now, without those whose nodes are malformed."""
+    """The registered brokers, without those whose nodes are malformed."""
     names = yield from names_below(znodes.BROKERS)
     ids = sorted(int(name) for name in names if name.isdecimal())
     found = yield from read([znodes.broker_path(broker) for broker in ids])
@@ -39,7 +39,7 @@ def read_registered(context: Context) -> Task[dict[int, Broker]]:
 
 
 def refresh(context: Context) -> Task[None]:
-    """Compare with what is registered. A broker with another epoch was gone in between, and has lost its memory."""
+    """Compare with the registered brokers. One with another epoch has re-registered since, and knows nothing."""
     memory = context.memory
     now = yield from read_registered(context)
     lost = [one for one in memory.brokers.values() if one.id not in now or now[one.id].epoch != one.epoch]
@@ -96,7 +96,7 @@ def add(context: Context, brokers: Sequence[Broker]) -> Task[None]:
         context.batch.tell_everything(broker.id, memory.leads)
         strays.stop_again(context, broker.id)
         hosted.update(dict.fromkeys(memory.list_hosted(broker.id)))
-    # First who there is: Apache Kafka follows nobody that it has not heard of.
+    # Send the broker list first: Apache Kafka does not follow a broker that it does not know.
     context.batch.announce()
     yield from context.send()
     for broker in brokers:
@@ -108,9 +108,9 @@ def add(context: Context, brokers: Sequence[Broker]) -> Task[None]:
 
 
 def shut_down(context: Context, broker: int, epoch: int) -> Task[list[Key]]:
-    """A broker is about to stop: others take over what it leads, and it leaves the in-sync replicas.
+    """Controlled shutdown: move leadership to other brokers, and remove the broker from in-sync sets.
 
-    Returns what it still leads, because nobody else can. Partitions with one replica are not asked about.
+    Returns the partitions that it still leads, because nobody else can. Partitions with one replica do not count.
     """
     memory = context.memory
     if broker not in memory.brokers:
@@ -139,7 +139,7 @@ def shut_down(context: Context, broker: int, epoch: int) -> Task[list[Key]]:
 
 
 def handle_folder_events(context: Context) -> Task[None]:
-    """Brokers say that a folder has failed: ask each which of its replicas were in it, by telling it about all."""
+    """Brokers report a failed log directory: send each LeaderAndIsr for all its replicas, to learn which failed."""
     memory = context.memory
     paths = [f"{znodes.LOG_DIR_EVENTS}/{name}" for name in (yield from names_below(znodes.LOG_DIR_EVENTS))]
     found = yield from read(paths)
@@ -153,7 +153,7 @@ def handle_folder_events(context: Context) -> Task[None]:
 
 
 def retry(context: Context) -> None:
-    """Tell brokers again of replicas that they had no room for: a disk may be full for a while."""
+    """Send brokers their failed replicas again: a full disk may have room now."""
     for broker, keys in context.memory.broken.items():
         for key in keys:
             if broker in context.memory.brokers and broker in context.memory.replicas(key):
@@ -161,9 +161,9 @@ def retry(context: Context) -> None:
 
 
 def handle_answer(context: Context, event: Answered, errors: dict[Key, int]) -> Task[None]:
-    """A broker has answered who leads: replicas that it cannot serve are offline, and those that it can again are not.
+    """A response to LeaderAndIsr: replicas with a storage error go offline, those without one are online again.
 
-    An answer of the broker's former life says nothing.
+    A response from a former registration of the broker is ignored.
     """
     memory = context.memory
     broker = memory.brokers.get(event.broker)

@@ -1,7 +1,7 @@
-"""Changes that any broker of a cluster may write by itself: options, and topics that are made because they are missing.
+"""Changes that any broker of a cluster may write by itself: configs and auto-created topics.
 
-Options are written with a notice below /config/changes that every broker follows; a new topic is found by the
-controller. An answer means that this broker knows of the change.
+Configs are written with a notice below /config/changes that every broker follows; the controller watches for new
+topics. A request is answered when this broker's own image has the change.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from ottla.cluster.metadata_store import MetadataStore, Op
     from ottla.cluster.plans import NewTopic
 
-KNOWN_S = 5.0  # how long an answer waits for this broker to hear of its own change
-TRIES = 20  # of a write that others are in the way of
-LEADER_S = 2.0  # how long a client that had a topic made by asking for it waits for a leader
+KNOWN_S = 5.0  # how long a response waits until this broker sees its own change
+TRIES = 20  # of a write that conflicts with others
+LEADER_S = 2.0  # how long the auto-creation of a topic waits for leaders
 
 
 class Changes:
@@ -48,7 +48,7 @@ class Changes:
     async def alter_topic(
         self, name: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
-        """Change a topic's options; with `replace` those not mentioned go back to their defaults."""
+        """Change a topic's configs; with `replace` those not mentioned are reset to their defaults."""
         async with self._deciding:
             await self._metadata.turns.pause()
             before, after = alterations.alter_topic(self._metadata, name, changes, replace=replace)
@@ -65,7 +65,7 @@ class Changes:
     async def alter_broker(
         self, broker: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
-        """Change options of one broker, or of EVERY_BROKER, while they run."""
+        """Change dynamic configs of one broker, or of EVERY_BROKER."""
         async with self._deciding:
             await self._metadata.turns.pause()
             before, after = alterations.alter_broker(self._metadata, broker, changes, replace=replace)
@@ -78,7 +78,7 @@ class Changes:
     async def alter_group(
         self, group: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
-        """Change options of a group, whether there is one of that name or not."""
+        """Change configs of a group, which need not exist."""
         async with self._deciding:
             await self._metadata.turns.pause()
             before, after = alterations.alter_group(self._metadata, group, changes, replace=replace)
@@ -90,7 +90,7 @@ class Changes:
     async def alter_client_metrics(
         self, name: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
-        """Change a subscription to clients' metrics. One without options does not exist."""
+        """Change a client metrics subscription. One without configs is deleted."""
         async with self._deciding:
             await self._metadata.turns.pause()
             before, after = alterations.alter_client_metrics(self._metadata, name, changes, replace=replace)
@@ -100,11 +100,11 @@ class Changes:
         await self._awaiting.until(lambda image: image.client_metrics.get(name, {}) == after, KNOWN_S)
 
     async def alter_user(self, name: str, changes: Mapping[str, str | None]) -> None:
-        """Change what is kept of a user. Its node stays, as in Kafka: there may be others below it."""
+        """Change values of a user. Its node is kept even when empty, as in Kafka: there may be others below it."""
         await self.alter_entity(znodes.user_node(name), changes)
 
     async def alter_entity(self, node: str, changes: Mapping[str, str | None]) -> None:
-        """The same of anybody who may have a quota, given by the path of the node below /config."""
+        """The same for any quota entity, given by the path of its node below /config."""
         async with self._deciding:
             await self._metadata.turns.pause()
             await self._write_entity(node, changes)
@@ -117,7 +117,7 @@ class Changes:
         await self._awaiting.until(is_known, KNOWN_S)
 
     async def _write_entity(self, node: str, changes: Mapping[str, str | None]) -> None:
-        """Write what is kept of somebody. Another broker may write at the same time: then it is read again."""
+        """Write the values of an entity. If another broker writes at the same time, read again and retry."""
         path = znodes.entity_path(node)
         kind, _, name = node.partition("/")
         try:
@@ -146,8 +146,8 @@ class Changes:
         raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, f"{path} is written by others all the time")
 
     async def _write_options(self, kind: str, name: str, path: str, pairs: Mapping[str, str]) -> None:
-        """Write options and the notice of them. The node may be missing, and that of a group, or of a subscription to
-        clients' metrics, goes with its options."""
+        """Write configs and their notice. The node may be missing. The node of a group or client metrics subscription
+        is deleted with its last config."""
         data, notice = znodes.encode_configs(pairs), znodes.notify_of_config(kind, name)
         if kind in znodes.SILENT and not pairs:
             tries: tuple[Op, ...] = (Delete(path),)
@@ -167,12 +167,12 @@ class Changes:
     # Topics
 
     async def auto_create(self, name: str, wish: NewTopic | None = None) -> Topic:
-        """Make a topic that a client asked for or that Kafka needs itself.
+        """Create a topic that a client requested or that Kafka itself needs.
 
-        The leaders are the controller's to choose: LEADER_NOT_AVAILABLE when it takes long, and the client asks again.
+        The controller elects the leaders: LEADER_NOT_AVAILABLE when that takes long, and the client retries.
         """
         if not self._metadata.image.brokers:
-            # We have only just started. After INVALID_REPLICATION_FACTOR a client would not try again.
+            # This broker has just started. After INVALID_REPLICATION_FACTOR a client would not retry.
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "the controller has not said yet which brokers there are")
         wish = wish or plans.NewTopic(name, configs=plans.INTERNAL_CONFIGS.get(name, {}))
         plans.check_total(self._metadata.config, [wish])
@@ -183,7 +183,7 @@ class Changes:
         return self._metadata.image.topics.get(name, topic)
 
     async def _write_topic(self, topic: Topic) -> None:
-        """Write the nodes of a new topic: first its options, which may be there from one that is gone."""
+        """Write the nodes of a new topic. Its config node may be left over from a deleted topic."""
         path, config_path = znodes.topic_path(topic.name), znodes.topic_config_path(topic.name)
         data, options = znodes.encode_topic(topic), znodes.encode_configs(topic.configs)
         for op in (Create(config_path, options), Set(config_path, options), Create(config_path, options)):
@@ -202,7 +202,7 @@ class Changes:
 def is_led(image: Image, topic: Topic) -> bool:
     """Whether every partition of the topic has a leader, as far as this broker knows.
 
-    Before 2.8 brokers do not tell each other the ids of topics: then the name has to do.
+    Before 2.8 requests between brokers have no topic ids: then only the name is compared.
     """
     known = image.topics.get(topic.name)
     if known is None or (any(known.id) and known.id != topic.id) or len(known.partitions) < len(topic.partitions):

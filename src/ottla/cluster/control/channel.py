@@ -1,6 +1,6 @@
-"""The controller's requests to one broker, one after the other, each until it is answered or the broker is gone.
+"""The controller's requests to one broker, one at a time, each retried until it is answered or the broker is gone.
 
-A broker that falls behind is not sent every state in between: UpdateMetadata requests that wait are merged.
+A broker that falls behind does not get every intermediate state: waiting UpdateMetadata requests are merged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CHANNEL = "controller"
 RETRY_S = 0.1
-BEHIND = 4  # requests that wait, from which on they are merged
+BEHIND = 4  # number of waiting requests from which on they are merged
 GROUPED_SINCE = 5
 
 
@@ -51,7 +51,7 @@ class Channel:
     def _merge_waiting(self, request: UpdateMetadataRequest) -> UpdateMetadataRequest:
         """The request merged with the waiting ones before it, which are removed.
 
-        Those that only say which brokers there are stay: what follows may name a leader that is unknown without them.
+        Requests with only the broker list are kept: later ones may name a leader that is unknown without them.
         """
         kept: deque[tuple[Any, int]] = deque()
         while self._waiting:
@@ -60,7 +60,7 @@ class Channel:
                 kept.appendleft((older, version))
                 continue
             merged = merge(older, request)
-            if merged is None:  # nothing passes it: what is older yet would come after it
+            if merged is None:  # stop here: merging older ones would reorder them
                 self._waiting.append((older, version))
                 break
             request = merged
@@ -77,7 +77,7 @@ class Channel:
 
     async def _deliver(self, request: Any, version: int) -> None:
         while True:
-            attempt = self._steps.attempt("telling a broker", self)
+            attempt = self._steps.attempt("sending a request to a broker", self)
             with attempt:
                 response = await self._ask(request, version)
                 self._answered(self.broker, request, response)
@@ -91,7 +91,7 @@ class Channel:
                 self.broker, request, version=version, client_id=self._client_id, channel=CHANNEL
             )
         except PeerError as error:
-            raise OSError(str(error)) from error  # foreseen: no trace in the log
+            raise OSError(str(error)) from error  # an expected error: logged without a traceback
 
     async def close(self) -> None:
         self._task.cancel()
@@ -100,7 +100,7 @@ class Channel:
 
 
 def merge(older: UpdateMetadataRequest, newer: UpdateMetadataRequest) -> UpdateMetadataRequest | None:
-    """One request for both; None when a topic was deleted and made again in between. Neither is changed."""
+    """One request for both; None when a topic was deleted and recreated in between. Neither is changed."""
     if newer.type == FULL:
         return newer
     topics = {topic.topic_name: topic for topic in newer.topic_states}

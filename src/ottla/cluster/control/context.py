@@ -1,4 +1,4 @@
-"""What the steps of a controller share: its memory, its term of office, and the requests that gather meanwhile."""
+"""What the steps of a controller share: its memory, its term, and the requests collected so far."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ottla.cluster.control.effects import Task
 
 
-PARTITIONS_AT_ONCE = 1000  # in one request, and without giving the loop back: some milliseconds
+PARTITIONS_AT_ONCE = 1000  # in one request, and without yielding to the event loop: some milliseconds
 T = TypeVar("T")
 
 
@@ -25,7 +25,7 @@ class Deposed(Exception):
 
 
 class Term(NamedTuple):
-    """A term of office: the epoch, and the version of its node that every write checks."""
+    """A term as controller: the epoch, and the version of its node, which every write checks."""
 
     controller: int
     epoch: int
@@ -33,15 +33,15 @@ class Term(NamedTuple):
 
 
 class ControlSettings(NamedTuple):
-    unclean: bool = False  # whether topics that say nothing may be led by a replica out of sync
+    unclean: bool = False  # default of unclean.leader.election.enable for topics without it
     deletion: bool = True  # whether topics may be deleted
-    imbalance: int = 10  # per cent of a broker's preferred partitions that others may lead
+    imbalance: int = 10  # percentage of a broker's preferred partitions that may have other leaders
     listener: str = "PLAINTEXT"
     versions: messages.ControlVersions = messages.ControlVersions()
 
 
 class Context:
-    """`settings` may be replaced between two events. `new_id` makes up the id of a topic that has none."""
+    """`settings` may be replaced between two events. `new_id` generates the id of a topic that has none."""
 
     def __init__(
         self, term: Term, settings: ControlSettings, new_id: Callable[[], bytes], tally: Tally | None = None
@@ -54,7 +54,7 @@ class Context:
         self.batch = RequestBatch()
 
     def send(self) -> Task[None]:
-        """Send what has gathered. Whatever it says must be in the store by now."""
+        """Send the collected requests. Their content must already be in the store."""
         batch, self.batch = self.batch, RequestBatch()
         if batch.empty:
             return

@@ -1,5 +1,6 @@
-"""Topics go: first every broker hears that the topic is no more, then each replica is stopped and deleted, then the
-nodes go. A replica whose broker is gone is deleted when it is back, and only then the topic's name is free again.
+"""Topic deletion: first every broker is informed, then each replica is stopped and deleted, then the nodes are deleted.
+
+A replica whose broker is down is deleted when it is back, and only then the topic's name is free again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def read_requests(context: Context) -> Task[None]:
-    """Read which topics are to be deleted, and begin with them."""
+    """Read which topics are to be deleted, and start."""
     memory = context.memory
     names = yield from names_below(znodes.DELETED_TOPICS)
     if not context.settings.deletion:
@@ -46,7 +47,7 @@ def resume(context: Context, topics: Iterable[str] | None = None) -> Task[None]:
         states = {replica: memory.replica_state(replica) for replica in memory.replicas_of(name)}
         left = [one for one, state in states.items() if state not in (ReplicaState.DELETED, ReplicaState.DELETING)]
         if left:
-            # Also when others are on their way: nobody would ask again for a replica that has come back meanwhile.
+            # Also while others are being deleted: nothing else would trigger the deletion of a replica that came back.
             yield from begin(context, name, left)
         elif ReplicaState.DELETING not in states.values():
             yield from finish(context, name)
@@ -54,7 +55,7 @@ def resume(context: Context, topics: Iterable[str] | None = None) -> Task[None]:
 
 
 def moves(context: Context, topic: str) -> bool:
-    """Whether a partition of the topic is moving: then the deletion waits."""
+    """Whether a partition of the topic is being reassigned: then the deletion waits."""
     known = context.memory.topics.get(topic)
     return known is not None and any(key in context.memory.moving for key in known.partitions())
 
@@ -83,7 +84,7 @@ def fail(context: Context, lost: Iterable[Replica]) -> None:
 
 
 def handle_answer(context: Context, broker: int, deleted: Iterable[Key], errors: Mapping[Key, int]) -> Task[None]:
-    """A broker has deleted replicas, or could not."""
+    """A broker has deleted replicas, or failed to."""
     memory = context.memory
     topics: dict[str, None] = {}
     for key in deleted:
@@ -105,7 +106,7 @@ def handle_answer(context: Context, broker: int, deleted: Iterable[Key], errors:
 
 
 def finish(context: Context, topic: str) -> Task[None]:
-    """Every replica is deleted: delete the nodes. The request goes last, so that a successor can continue."""
+    """Every replica is deleted: delete the nodes. The request is deleted last, so that a successor can continue."""
     indexes = yield from names_below(znodes.partitions_path(topic))
     keys = [(topic, int(name)) for name in indexes if name.isdecimal()]
     yield from ledger.remove(context, [znodes.state_path(*key) for key in keys])

@@ -1,9 +1,9 @@
-"""A broker leaves its cluster in good order: it asks the controller to have others take over, and only then stops.
+"""Controlled shutdown: a stopping broker asks the controller to move its leaderships to other brokers.
 
-It asks again, as often as `controlled.shutdown.max.retries` says, when the controller cannot be reached or nobody could
-take over yet. After that it stops all the same; and at once when no other broker is left to take over. Without the
-store nobody can be elected: when it has not answered for some seconds, the broker does not wait any longer. Nor does it
-wait for a controller that answers nothing at all: even a busy one answers ApiVersions. A stop should take seconds.
+It retries, up to `controlled.shutdown.max.retries` times, when the controller cannot be reached or some partitions
+could not be moved yet. After that it stops anyway; and at once when no other broker is left. Without the store there
+can be no election: when it has not answered for some seconds, the broker stops waiting. Nor does it wait for a
+controller that does not respond at all: even a busy one answers ApiVersions. A stop should take seconds.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ log = logging.getLogger("ottla.controller")
 
 CHANNEL = "departure"
 LOOK_CHANNEL = "departure-look"
-AWAY_S = 3.0  # how long the store may be silent
-DEAF_S = 5.0  # how long the controller may be
-LEAVE_S_MAX = 30.0  # how long all of it may take
+AWAY_S = 3.0  # how long the store may not respond
+DEAF_S = 5.0  # how long the controller may not respond
+LEAVE_S_MAX = 30.0  # for all of it
 LOOK_S = 0.2
 
 
 async def depart(config: BrokerConfig, store: MetadataStore, peers: Peers, node_id: int, epoch: int) -> bool:
-    """Whether others have taken over everything that is led here."""
+    """Whether all leaderships of this broker were moved to others."""
     if not config.controlled_shutdown_enable:
         return False
     loop = asyncio.get_running_loop()
@@ -52,9 +52,9 @@ async def depart(config: BrokerConfig, store: MetadataStore, peers: Peers, node_
         if asking.done():
             return asking.result()
         if away.done():
-            log.info("the store does not answer: nobody can be elected to take over")
+            log.info("the store does not answer: no other leaders can be elected")
         else:
-            log.info("the controller does not answer: it will elect others when this broker is gone")
+            log.info("the controller does not answer: it will elect other leaders when this broker is gone")
         return False
     finally:
         for task in (asking, away, deaf):
@@ -72,11 +72,11 @@ async def _wait_for_silent_store(store: MetadataStore) -> None:
 
 
 async def _wait_for_silent_controller(store: MetadataStore, peers: Peers) -> None:
-    """Done when the controller has not answered for a while, although it can be dialled."""
+    """Done when the controller has not answered for a while, although it accepts connections."""
     with suppress(TimeoutError):
         while True:
             await asyncio.sleep(LOOK_S)
-            with suppress(StoreError, PeerError, *MALFORMED):  # that is no silence
+            with suppress(StoreError, PeerError, *MALFORMED):  # only a timeout counts
                 broker = await _controller(store)
                 async with asyncio.timeout(DEAF_S):
                     await peers.ask(broker, ApiVersionsRequest(), version=0, channel=LOOK_CHANNEL)
@@ -102,20 +102,20 @@ async def _ask_often(config: BrokerConfig, store: MetadataStore, peers: Peers, n
                 config, store, peers, ControlledShutdownRequest(broker_id=node_id, broker_epoch=epoch)
             )
         except (StoreError, PeerError, *MALFORMED) as error:
-            log.info("the controller cannot be asked to take over", extra={"reason": str(error)})
+            log.info("controlled shutdown request failed", extra={"reason": str(error)})
         else:
             if not remaining:
                 return True
-            log.info("nobody can take over all that is led here", extra={"partitions": remaining})
+            log.info("some partitions have no other replica to become leader", extra={"partitions": remaining})
         if attempt + 1 < tries and not await _wait(store, node_id, config.controlled_shutdown_retry_backoff_ms / 1000):
             break
     return False
 
 
 async def _wait(store: MetadataStore, node_id: int, seconds: float) -> bool:
-    """Wait before asking again; False as soon as there is nobody to take over."""
+    """Wait before the next request; False as soon as no other broker is left."""
     while seconds > 0:
-        with suppress(StoreError):  # it may be back in a moment
+        with suppress(StoreError):  # may be temporary
             if await store.children(znodes.BROKERS) == [str(node_id)]:
                 return False
         await asyncio.sleep(min(seconds, LOOK_S))
@@ -124,7 +124,7 @@ async def _wait(store: MetadataStore, node_id: int, seconds: float) -> bool:
 
 
 async def _ask(config: BrokerConfig, store: MetadataStore, peers: Peers, request: ControlledShutdownRequest) -> int:
-    """How many partitions are still led by the sender."""
+    """How many partitions the sender still leads."""
     response = await peers.ask(await _controller(store), request, client_id=str(request.broker_id), channel=CHANNEL)
     if response.error_code != ErrorCode.NONE:
         raise PeerError(f"the controller answers {ErrorCode(response.error_code).name}")

@@ -1,6 +1,6 @@
 """The controller as the rest of a broker sees it: `Commands` for a member of a cluster.
 
-What only the controller may do is refused with NOT_CONTROLLER elsewhere, and the client turns to the right broker.
+What only the controller may do fails with NOT_CONTROLLER on other brokers, and the client turns to the right one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ottla.wire.messages.peers import AlterPartitionRequest, AlterPartitionResponse
 
 TOPICS_AT_ONCE = 100
-GONE_S = 2.0  # how long an answer waits for the name of a deleted topic to be free
+GONE_S = 2.0  # how long a response waits until the name of a deleted topic is free
 TIMED_OUT = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
 
 
@@ -63,7 +63,7 @@ class Control(Changes):
         return self._engine
 
     def check_controller(self) -> None:
-        """NOT_CONTROLLER when another broker decides."""
+        """NOT_CONTROLLER when another broker is the controller."""
         self._engine.check_controller()
 
     # Topics
@@ -71,7 +71,7 @@ class Control(Changes):
     async def create_topics(
         self, wishes: Sequence[NewTopic], *, validate_only: bool = False, timeout_ms: int = 30_000
     ) -> list[Topic | BrokerError]:
-        """Each topic, or why there is none. Waits until this broker knows a leader of every partition."""
+        """For each wish the created topic, or the error. Waits until this broker knows a leader of every partition."""
         try:
             self.check_controller()
             plans.check_total(self._metadata.config, wishes)
@@ -101,7 +101,7 @@ class Control(Changes):
         memory = await self._engine.memory()
         image = self._metadata.image._replace(brokers=dict(memory.brokers))
         results: list[Topic | BrokerError] = []
-        others: dict[str, str] = {}  # names of this request by what they would collide with
+        others: dict[str, str] = {}  # names in this request by collision key
         for wish in wishes:
             await self._metadata.turns.pause()
             try:
@@ -124,7 +124,7 @@ class Control(Changes):
         return topic
 
     async def delete_topics(self, names: Sequence[str], *, timeout_ms: int = 30_000) -> list[Topic | BrokerError]:
-        """Each topic that is going, or why it is not. Waits until this broker knows it no more."""
+        """For each name the topic being deleted, or the error. Waits until it is gone from this broker's image."""
         try:
             topics = (await self._engine.memory()).topics
         except BrokerError as error:
@@ -138,7 +138,7 @@ class Control(Changes):
 
         await self._awaiting.until(are_gone, timeout_ms / 1000, going)
         if going and timeout_ms > 0:
-            # Who makes the topic again at once finds its name free, unless a broker that is down still has it.
+            # A client that recreates the topic at once finds the name free, unless a broker with a replica is down.
             await asyncio.wait(
                 [self._engine.wait_for_deletion(name) for name in going], timeout=min(GONE_S, timeout_ms / 1000)
             )
@@ -152,7 +152,7 @@ class Control(Changes):
         try:
             await self._store.create(znodes.deleted_topic_path(topic.name))
         except NodeExists:
-            return topic  # asked for before
+            return topic  # requested before
         except Unavailable as error:
             return BrokerError(ErrorCode.REQUEST_TIMED_OUT, f"the metadata cannot be written: {error}")
         return topic
@@ -166,7 +166,7 @@ class Control(Changes):
         validate_only: bool = False,
         timeout_ms: int = 30_000,
     ) -> Topic:
-        """The topic with `count` partitions in all; BrokerError when it cannot be."""
+        """Grow the topic to `count` partitions in total. BrokerError when that fails."""
         memory = await self._engine.memory()
         known = memory.topics.get(name)
         if known is None:
@@ -186,7 +186,7 @@ class Control(Changes):
     async def elect_leaders(
         self, keys: Sequence[Key] | None, kind: int, *, timeout_ms: int = 30_000
     ) -> Mapping[Key, BrokerError | None]:
-        """The error of each partition; of all partitions (None), only of those where there was something to do."""
+        """The error of each partition. For all partitions (None), only of those that needed an election."""
         results: dict[Key, BrokerError | None] = await self._engine.ask(events.Elect(keys, kind))
         leads = (await self._engine.memory()).leads
         wanted = {key: leads[key] for key, error in results.items() if error is None and key in leads}
@@ -202,12 +202,12 @@ class Control(Changes):
     async def move_partitions(
         self, wishes: Mapping[Key, Sequence[int] | None], *, resize: bool = True
     ) -> Mapping[Key, BrokerError | None]:
-        """Begin to move partitions, None to take a move back; the error of each. `resize` lets their number change."""
+        """Start reassignments; None cancels one. Returns errors. `resize`: the replication factor may change."""
         results: Mapping[Key, BrokerError | None] = await self._engine.ask(events.MovePartitions(wishes, resize))
         return results
 
     def moving_partitions(self, keys: Sequence[Key] | None) -> Mapping[Key, Partition]:
-        """Those of the partitions, or of all, that are moving."""
+        """Those of the given partitions, or of all (None), that are being reassigned."""
         memory = self._engine.memory_now()
         wanted = memory.moving if keys is None else [key for key in keys if key in memory.moving]
         return {
@@ -219,17 +219,17 @@ class Control(Changes):
     # Brokers
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
-        """A leader's wish for other in-sync replicas."""
+        """AlterPartition: change in-sync sets as requested by a leader."""
         response: AlterPartitionResponse = await self._engine.ask(events.AlterPartition(request, version))
         return response
 
     async def shut_down_broker(self, broker: int, epoch: int) -> Sequence[Key]:
-        """Have others take over what a broker leads; returns what nobody could take."""
+        """ControlledShutdown: move leadership away from a broker. Returns partitions that it still leads."""
         remaining: Sequence[Key] = await self._engine.ask(events.Shutdown(broker, epoch))
         return remaining
 
     async def take_producer_ids(self, broker: int, epoch: int) -> tuple[int, int]:
-        """The first of a block of producer ids, and how many they are."""
+        """Allocate a block of producer ids: the first id and the number of ids."""
         block: Any = await self._engine.ask(events.TakeProducerIds(broker, epoch))
         return block[0], block[1]
 
@@ -240,6 +240,6 @@ def is_known(image: Image, topic: Topic) -> bool:
 
 
 def is_told(image: Image, key: Key, epoch: int) -> bool:
-    """Whether this broker knows the partition's leader of that epoch, or a newer one."""
+    """Whether this broker knows the partition's leader of that epoch or a newer one."""
     topic = image.topics.get(key[0])
     return topic is None or key[1] >= len(topic.partitions) or topic.partitions[key[1]].leader_epoch >= epoch

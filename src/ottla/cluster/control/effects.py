@@ -1,11 +1,11 @@
-"""What a step of the controller may ask for. The step yields one of these and is sent the result.
+"""Effects of the controller's steps. A step yields one of these and receives the result.
 
 Read      the nodes at some paths, None for each that is missing
-List      the names below a path, None when there is no such path
-Write     transactions, each on its own: None for each that was done, or the StoreError of the op that failed
-Send      a request to a broker, behind those sent before; its answer comes as an event, if anybody wants it
-Pause     let others have the loop for a moment
-Watch     have an event for every later change of these topics' nodes; Unwatch ends it
+List      the names below a path, None if the path does not exist
+Write     independent transactions: None for each that was done, or the StoreError of the op that failed
+Send      a request to a broker, after those sent before; its response arrives as an event if it is needed
+Pause     yield to the event loop
+Watch     get an event for every later change of these topics' nodes; Unwatch ends it
 """
 
 from __future__ import annotations

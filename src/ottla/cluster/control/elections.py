@@ -1,6 +1,6 @@
-"""Who leads a partition next, and which replicas stay in sync. Pure; None when nobody may.
+"""Chooses the next leader of a partition and the replicas that stay in sync. Pure; None if there is no candidate.
 
-`replicas` are in order of preference, `online` are those that could serve now.
+`replicas` are in order of preference, `online` are those that can serve now.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Choice = tuple[int, tuple[int, ...]] | None  # the leader and the in-sync replic
 
 
 def choose_after_loss(replicas: Sequence[int], isr: Sequence[int], online: Container[int], *, unclean: bool) -> Choice:
-    """The leader is gone. Without one in sync, an `unclean` election takes any: what only others hold is lost."""
+    """The leader is gone. If no in-sync replica is online, an `unclean` election takes any, and records may be lost."""
     for broker in replicas:
         if broker in isr and broker in online:
             return broker, tuple(one for one in isr if one in online)
@@ -26,7 +26,7 @@ def choose_after_loss(replicas: Sequence[int], isr: Sequence[int], online: Conta
 
 
 def choose_among(target: Sequence[int], isr: Sequence[int], online: Container[int]) -> Choice:
-    """The first of the target replicas of a move that is in sync."""
+    """The first target replica of a reassignment that is in sync and online."""
     for broker in target:
         if broker in isr and broker in online:
             return broker, tuple(isr)
@@ -40,7 +40,7 @@ def choose_preferred(replicas: Sequence[int], isr: Sequence[int], online: Contai
 def choose_before_stop(
     replicas: Sequence[int], isr: Sequence[int], online: Container[int], stopping: Container[int]
 ) -> Choice:
-    """The leader is about to stop: it hands over to a replica that stays. `online` has the stopping ones as well."""
+    """The leader is about to stop: choose a replica that is not. `online` includes the stopping ones."""
     for broker in replicas:
         if broker in isr and broker in online and broker not in stopping:
             return broker, tuple(one for one in isr if one not in stopping)

@@ -1,11 +1,11 @@
-"""Runs the controller's machine while this broker holds the office.
+"""Runs the controller's machine while this broker is controller.
 
-One event at a time. Watches, answers of brokers, timers and commands put events into a queue; an event that only says
-that something may be different is not queued twice. When the session with the store ends, or another broker holds the
-office, everything stops where it is: the successor reads the rest from the store.
+One event at a time. Watches, responses of brokers, timers and commands put events into a queue; an event that only says
+that something may have changed is not queued twice. When the session with the store ends, or another broker becomes
+controller, everything stops at once: the successor reads the rest from the store.
 
-A step that fails with an error nobody foresaw may have left half a change in memory, so the machine reads everything
-again before it goes on.
+A step that fails with an unexpected error may have left an incomplete change in memory, so the machine reads everything
+again before it continues.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ log = logging.getLogger("ottla.controller")
 
 RETRY_S = 1.0
 RETRY_S_MAX = 30.0
-FIRST_BALANCE_S = 5.0  # after taking office, as Kafka
+FIRST_BALANCE_S = 5.0  # after becoming controller, as in Kafka
 NOT_CONTROLLER = BrokerError(ErrorCode.NOT_CONTROLLER)
-# What to look at again when something below or at a path has changed.
+# The event for a change at or below each path.
 WATCHES: dict[str, events.Event] = {
     znodes.BROKERS: events.BrokersChanged(),
     znodes.TOPICS: events.TopicsChanged(),
@@ -59,7 +59,7 @@ WATCHES: dict[str, events.Event] = {
 
 
 class Seek(NamedTuple):
-    """Check who is controller, and try to become it."""
+    """Check who is controller, and try to become controller."""
 
 
 class ReadWritten(NamedTuple):
@@ -71,12 +71,12 @@ class Queued(NamedTuple):
     answer: asyncio.Future[Any] | None
 
     def is_same_event(self, other: Queued) -> bool:
-        """Tuples without fields are all equal, whatever they are called."""
+        """Compares types too: all tuples without fields are equal."""
         return self == other and type(self.event) is type(other.event)
 
 
 class Engine:
-    """`new_id` makes up the id of a topic that an old tool has written without one."""
+    """`new_id` generates the id of a topic that an old tool has created without one."""
 
     def __init__(
         self, store: MetadataStore, peers: Peers, metadata: Metadata, clock: Clock, new_id: Callable[[], bytes]
@@ -92,10 +92,10 @@ class Engine:
         self._machine: Machine | None = None
         self._queue: deque[Queued] = deque()
         self._more = asyncio.Event()
-        self._read = asyncio.Event()  # what is in memory is whole, or this broker is not controller
+        self._read = asyncio.Event()  # memory is complete, or this broker is not controller
         self._channels: dict[int, Channel] = {}
         self._watches: dict[str, Callable[[], None]] = {}
-        self._written: dict[str, None] = {}  # topics whose nodes were written since the machine was last told
+        self._written: dict[str, None] = {}  # topics whose nodes were written since the last TopicsWritten event
         self._deletions: dict[str, list[asyncio.Future[None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._cancels: list[Callable[[], None]] = []
@@ -109,16 +109,16 @@ class Engine:
 
     @property
     def epoch(self) -> int:
-        """The number of this broker's term of office, 0 while it has none."""
+        """The controller epoch of this broker's term, 0 while it is not controller."""
         return 0 if self._machine is None else self._machine.term.epoch
 
     @property
     def queued(self) -> int:
-        """Events that wait."""
+        """Number of waiting events."""
         return len(self._queue)
 
     async def start(self) -> None:
-        """Begin to stand for controller. Does not wait for the result."""
+        """Start to run for controller. Does not wait for the result."""
         self._cancels.append(self._store.subscribe(self._on_session_event))
         self._cancels.append(self._store.watch(znodes.CONTROLLER, lambda _: self.push(Seek())))
         self._metadata.subscribe(self._on_image_change)
@@ -126,7 +126,7 @@ class Engine:
         self.push(Seek())
 
     async def stop(self) -> None:
-        """Stop, and give up the office if this broker holds it."""
+        """Stop, and resign if this broker is controller."""
         for cancel in self._cancels:
             cancel()
         held = self.in_office
@@ -150,7 +150,7 @@ class Engine:
         self._more.set()
 
     async def ask(self, event: events.Event) -> Any:
-        """The machine's answer to an event; NOT_CONTROLLER when this broker is not."""
+        """The machine's answer to an event; NOT_CONTROLLER when this broker is not the controller."""
         self.check_controller()
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.push(event, answer)
@@ -161,7 +161,7 @@ class Engine:
             raise NOT_CONTROLLER
 
     async def memory(self) -> Memory:
-        """What the controller knows, once it has read it. NOT_CONTROLLER when this broker is not."""
+        """The controller's memory, once it is complete. NOT_CONTROLLER when this broker is not the controller."""
         self.check_controller()
         await self._read.wait()
         return self.memory_now()
@@ -200,9 +200,9 @@ class Engine:
         try:
             term = await self._office.seek()
         except StoreError as error:
-            # When the store is back, the session says so. It may also be there and refuse.
+            # A reconnect also triggers this, but the error may have another cause.
             asyncio.get_running_loop().call_later(RETRY_S, self.push, Seek())
-            log.info("who is controller cannot be told now", extra={"reason": str(error)})
+            log.info("the controller cannot be determined now", extra={"reason": str(error)})
             return
         if self._machine is not None and (term is None or term != self._machine.term):
             self._resign("another broker is controller")
@@ -258,13 +258,13 @@ class Engine:
         except asyncio.CancelledError:
             this = asyncio.current_task()
             if self._machine is machine or (this is not None and this.cancelling()):
-                raise  # the engine itself is stopped, and not only the step
+                raise  # the engine itself is stopped, not only the step
             if answer is not None and not answer.done():
                 answer.set_exception(NOT_CONTROLLER)
         except BrokerError as error:
             if answer is None:
                 raise
-            if not answer.done():  # nobody may wait for the answer any more; a refusal leaves memory whole all the same
+            if not answer.done():  # the caller may be gone; a BrokerError leaves memory consistent
                 answer.set_exception(error)
         except Deposed as error:
             if answer is not None and not answer.done():
@@ -312,7 +312,7 @@ class Engine:
             return
 
         def on_write(_: object) -> None:
-            # A connection that is back has one event for every topic there is: they are read together.
+            # A reconnect gives one event for every topic: they are read together.
             self._written[topic] = None
             self.push(ReadWritten())
 
@@ -367,7 +367,7 @@ class Engine:
         self._set_timer(self._metadata.config.leader_imbalance_check_interval_seconds)
 
     def _on_image_change(self, old: Image | None, new: Image) -> None:
-        """Notice options that allow a partition to have a leader again."""
+        """React to configs that newly allow unclean elections."""
         if self._machine is None or old is None:
             return
         if old.broker_configs is not new.broker_configs and self._metadata.config.unclean_leader_election_enable:
@@ -379,7 +379,7 @@ class Engine:
             if self._metadata.topic_config(after).unclean_leader_election_enable:
                 self.push(events.UncleanAllowed(name))
 
-    # Deletions that somebody waits for
+    # Waiting for deletions
 
     def wait_for_deletion(self, topic: str) -> asyncio.Future[None]:
         """Done when the topic is gone from the store, or this broker is no longer controller."""

@@ -1,6 +1,6 @@
-"""What can happen to a controller. Some events ask for an answer: it is what the step returns.
+"""The events of a controller. Some have an answer: the return value of the step.
 
-The events without fields say only that something may be different: the step reads what it is now, so two of them in a
+Events without fields only say that something may have changed: the step reads the current state, so two of them in a
 row count as one.
 """
 
@@ -52,15 +52,15 @@ class InSyncNotified(NamedTuple):
 
 
 class FoldersNotified(NamedTuple):
-    """Below /log_dir_event_notification: a broker has lost a folder."""
+    """Below /log_dir_event_notification: a broker has lost a log directory."""
 
 
 class CheckBalance(NamedTuple):
-    """It is time to see whether the preferred leaders lead."""
+    """Check whether the preferred replicas are leaders."""
 
 
 class UncleanAllowed(NamedTuple):
-    """A topic (None: every topic) may now be led by a replica that is out of sync."""
+    """A topic (None: every topic) now allows unclean elections."""
 
     topic: str | None
 
@@ -80,21 +80,21 @@ class AlterPartition(NamedTuple):
 
 
 class Shutdown(NamedTuple):
-    """A broker asks to leave in good order. Answer: the partitions it still leads."""
+    """A broker requests a controlled shutdown. Answer: the partitions it still leads."""
 
     broker: int
     epoch: int
 
 
 class Elect(NamedTuple):
-    """Answer: the error of each partition; of all partitions (None), those that had to change."""
+    """Answer: the error of each partition. For all partitions (None), only of those that needed an election."""
 
     keys: Sequence[Key] | None
     kind: int
 
 
 class MovePartitions(NamedTuple):
-    """Replicas wanted for each partition, None to cancel. Answer: the error of each.
+    """Target replicas of each partition, None to cancel. Answer: the error of each.
 
     Without `resize` a partition keeps its number of replicas.
     """
@@ -104,7 +104,7 @@ class MovePartitions(NamedTuple):
 
 
 class Grow(NamedTuple):
-    """Replicas of more partitions of a topic, which has had `first` of them."""
+    """Replicas of additional partitions of a topic that has `first` of them."""
 
     topic: str
     first: int
@@ -112,7 +112,7 @@ class Grow(NamedTuple):
 
 
 class TakeProducerIds(NamedTuple):
-    """Answer: the first and the number of ids."""
+    """Answer: the first id and the number of ids."""
 
     broker: int
     epoch: int

@@ -1,7 +1,7 @@
 """Changes of the in-sync replicas: leaders propose them with AlterPartition, and older leaders write them themselves.
 
-A proposal counts only from the leader of the newest epoch, about the newest state, and only with replicas that live: a
-broker that was restarted since it was last in sync has another epoch, and has to catch up first.
+A proposal is accepted only from the leader of the newest epoch, for the newest state, and only with live replicas: a
+broker that restarted since it was last in sync has another broker epoch, and has to catch up first.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def alter(context: Context, request: AlterPartitionRequest, version: int) -> Tas
 def check_proposal(
     context: Context, key: Key, sender: int, partition: AlterPartitionRequestPartitionData, version: int
 ) -> Lead:
-    """The state that the leader wants; BrokerError when it may not have it."""
+    """The state that the leader proposes; BrokerError when it is rejected."""
     memory = context.memory
     lead = memory.leads.get(key)
     if lead is None or key[0] in memory.deleting:
@@ -83,11 +83,11 @@ def check_proposal(
         members = dict.fromkeys(partition.new_isr, UNKNOWN_EPOCH)
     isr = tuple(members)
     if partition.leader_epoch > lead.leader_epoch or partition.partition_epoch > lead.version:
-        raise BrokerError(ErrorCode.NOT_CONTROLLER)  # it knows a newer controller: we may be deposed
+        raise BrokerError(ErrorCode.NOT_CONTROLLER)  # the leader knows a newer controller: we may have been replaced
     if partition.leader_epoch < lead.leader_epoch:
         raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
     if sender == lead.leader and set(isr) == set(lead.isr):
-        return lead  # it is so already, whichever version it was proposed for
+        return lead  # nothing to change, whichever version it was proposed for
     if partition.partition_epoch < lead.version:
         raise BrokerError(ErrorCode.INVALID_UPDATE_VERSION)
     recovering = partition.leader_recovery_state == RECOVERING
@@ -100,7 +100,7 @@ def check_proposal(
 
 
 def eligible(context: Context, key: Key, member: int, epoch: int, lead: Lead) -> bool:
-    """Whether a replica may be in sync: its broker is online in the epoch that the leader knows, and stays."""
+    """Whether a replica may be in sync: its broker is online with the epoch that the leader knows, and not stopping."""
     memory = context.memory
     broker = memory.brokers.get(member)
     if broker is None or epoch not in (UNKNOWN_EPOCH, broker.epoch):
@@ -109,7 +109,7 @@ def eligible(context: Context, key: Key, member: int, epoch: int, lead: Lead) ->
 
 
 def _write(context: Context, changes: dict[Key, Lead]) -> Task[dict[Key, Lead]]:
-    """Write states as they are proposed. One that has changed meanwhile stays: its leader will propose again."""
+    """Write the proposed states. One that has changed meanwhile is skipped: its leader will propose again."""
 
     def decide(key: Key, lead: Lead) -> Lead | None:
         new = changes[key]
@@ -119,7 +119,7 @@ def _write(context: Context, changes: dict[Key, Lead]) -> Task[dict[Key, Lead]]:
 
 
 def is_same(now: Lead | None, wanted: Lead) -> bool:
-    """Whether a write of which no answer came was done after all."""
+    """Whether an unanswered write was done after all."""
     return now is not None and (now.leader, now.leader_epoch, now.isr) == (
         wanted.leader,
         wanted.leader_epoch,
@@ -148,7 +148,7 @@ def result(
 
 
 def handle_notices(context: Context) -> Task[None]:
-    """Leaders of older versions have written states: read them, and tell all brokers."""
+    """Leaders of older versions have written states: read them, and inform all brokers."""
     paths = [f"{znodes.ISR_CHANGES}/{name}" for name in (yield from names_below(znodes.ISR_CHANGES))]
     found = yield from read(paths)
     listed = dict.fromkeys(key for node in found if node is not None for key in nodes.isr_changes_of(node.data))

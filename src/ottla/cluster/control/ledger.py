@@ -1,8 +1,8 @@
-"""What the controller writes. Every transaction begins with a check of the controller epoch, and fails if it is old.
+"""The controller's writes. Every transaction checks the controller epoch first, and fails if it is outdated.
 
-The states of many partitions are written some hundreds at a time, in transactions that do not wait for each other. When
-one fails because somebody else has written a state (a leader of an older version keeps its in-sync replicas itself), or
-when nobody knows whether it was done, the states are read again and the decision is made anew.
+The states of many partitions are written some hundreds at a time, in concurrent transactions. When one fails because
+somebody else has written a state (a leader of an older version writes its in-sync replicas itself), or when its outcome
+is unknown, the states are read again and the decision is repeated.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from ottla.cluster.control.memory import Assignment, Key, Lead
     from ottla.cluster.metadata_store import Op
 
-DECISIONS_AT_ONCE = 2000  # before the store is asked, so that nobody waits long for the loop
+DECISIONS_AT_ONCE = 2000  # per round of writes, so that the event loop is not blocked for long
 STATES_AT_ONCE = 200  # in one transaction: well below ZooKeeper's limit of a megabyte
-TRIES_TOGETHER = 3  # then each state is written on its own: one may be refused for good
-TRIES_MAX = 100  # after which a state that somebody else keeps writing is left to the next event
+TRIES_TOGETHER = 3  # then each state is written on its own: one may be rejected permanently
+TRIES_MAX = 100  # then a state that somebody else keeps writing is left to the next event
 
 
 def write(context: Context, transactions: Sequence[Sequence[Op]]) -> Task[list[StoreError | None]]:
-    """Carry out each transaction if this broker is still controller."""
+    """Carry out the transactions if this broker is still controller."""
     if not transactions:
         return []
     check = Check(znodes.CONTROLLER_EPOCH, context.term.version)
@@ -42,7 +42,7 @@ def write(context: Context, transactions: Sequence[Sequence[Op]]) -> Task[list[S
 
 
 def update(context: Context, keys: Iterable[Key], decide: Callable[[Key, Lead], Lead | None]) -> Task[dict[Key, Lead]]:
-    """Write what is decided about each partition's state; None leaves it. Returns those that were written."""
+    """Write the state that `decide` returns for each partition; None leaves it. Returns those that were written."""
     done: dict[Key, Lead] = {}
     for some in _slices(list(dict.fromkeys(keys)), DECISIONS_AT_ONCE):
         done |= yield from _update(context, some, decide)
@@ -77,7 +77,7 @@ def _update(
 
 
 def refresh(context: Context, keys: Sequence[Key]) -> Task[None]:
-    """Read the states of these partitions again. One that cannot be read has no leader that we know of."""
+    """Read the states of these partitions again. One that is missing or malformed is removed from memory."""
     found = yield from read([znodes.state_path(*key) for key in keys])
     newest = context.term.epoch
     for key, node in zip(keys, found, strict=True):
@@ -88,14 +88,14 @@ def refresh(context: Context, keys: Sequence[Key]) -> Task[None]:
             newest = max(newest, lead.controller_epoch)
             context.memory.leads[key] = lead
     if newest > context.term.epoch:
-        # By a successor, or before somebody set the count of controllers back: only the count itself can tell.
+        # Written by a successor, or before somebody lowered /controller_epoch by hand: its version tells which.
         count = yield from read_one(znodes.CONTROLLER_EPOCH)
         if count is None or count.stat.version != context.term.version:
             raise Deposed(f"a state was written by controller epoch {newest}")
 
 
 def create_states(context: Context, leads: Mapping[Key, Lead]) -> Task[dict[Key, Lead]]:
-    """Write the first state of partitions. One that is there already is taken as it is. Returns all that exist now."""
+    """Write the first state of partitions. One that exists already is used as it is. Returns all that exist now."""
     memory = context.memory
     yield from _create_all(context, list(dict.fromkeys(znodes.partitions_path(topic) for topic, _ in leads)))
     pending = list(leads)
@@ -114,7 +114,7 @@ def create_states(context: Context, leads: Mapping[Key, Lead]) -> Task[dict[Key,
         memory.leads |= done
         if not pending:
             break
-        at_once = 1  # one that cannot be written does not stop the others
+        at_once = 1  # one that cannot be written must not block the others
         present = yield from _remaining(context, pending)
         done |= present
         malformed = yield from _existing(pending, present)
@@ -124,25 +124,25 @@ def create_states(context: Context, leads: Mapping[Key, Lead]) -> Task[dict[Key,
 
 
 def _existing(keys: Sequence[Key], known: Mapping[Key, Lead]) -> Task[set[Key]]:
-    """Partitions that have a state which cannot be understood: left to a person, because it may say who has records."""
+    """Partitions with a malformed state. It is kept for manual repair: it may tell which replicas have records."""
     unknown = [key for key in keys if key not in known]
     found = yield from read([znodes.state_path(*key) for key in unknown])
     return {key for key, node in zip(unknown, found, strict=True) if node is not None and nodes.lead_of(node) is None}
 
 
 def _remaining(context: Context, keys: Sequence[Key]) -> Task[dict[Key, Lead]]:
-    """Of states that could not be created together: those that exist. Makes the parents of the others."""
+    """Of states that could not be created together: those that exist. Clears the way for the others."""
     yield from refresh(context, keys)
     missing = [key for key in keys if key not in context.memory.leads]
     parents = yield from read([znodes.partition_path(*key) for key in missing])
     halves = [key for key, node in zip(missing, parents, strict=True) if node is not None]
-    # A partition without its state was left by a creation outside a transaction: made anew as a whole.
+    # A partition node without a state is left over from a creation without a transaction: delete and recreate it.
     yield from write(context, [[Delete(znodes.partition_path(*key))] for key in halves])
     return {key: context.memory.leads[key] for key in keys if key in context.memory.leads}
 
 
 def _create_all(context: Context, paths: Sequence[str]) -> Task[None]:
-    """Create the nodes of these that are missing."""
+    """Create those of these nodes that are missing."""
     results = yield from write(context, [[Create(path) for path in group] for group in _slices(paths, STATES_AT_ONCE)])
     if any(error is not None for error in results):
         found = yield from read(paths)
@@ -151,9 +151,9 @@ def _create_all(context: Context, paths: Sequence[str]) -> Task[None]:
 
 
 def write_topic(context: Context, name: str, changes: Mapping[int, Assignment]) -> Task[bool]:
-    """Write a topic's node with these assignments. Partitions that somebody has added meanwhile are kept in it.
+    """Write a topic's node with these assignments. Partitions that somebody has added meanwhile are kept.
 
-    Whether there is such a topic. What is in memory changes only when it is written.
+    Returns whether the topic exists. Memory changes only when the write succeeds.
     """
     topic = context.memory.topics[name]
     added: Mapping[int, Assignment] = {}

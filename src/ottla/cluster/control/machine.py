@@ -1,7 +1,7 @@
-"""The controller as a machine: an event in, a task out. The task yields effects; its value answers the event.
+"""The controller as a state machine: an event in, a task out. The task yields effects; its value answers the event.
 
-One task at a time: the next event is begun when the last task has ended. When a task fails or is broken off, what is in
-memory may be half of a change: the machine takes office anew (`Elected`) and reads everything again.
+One task at a time: the next event starts when the last task has ended. When a task fails or is cancelled, memory may
+hold an incomplete change: the machine starts over (`Elected`) and reads everything again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Machine:
         self._context.settings = settings
 
     def handle(self, event: Event) -> Task[Any]:
-        """What to do about an event."""
+        """The task for an event."""
         if isinstance(event, events.Elected):
             self._context = Context(self.term, self._context.settings, self._new_id, self._context.tally)
             yield from take_office(self._context)
@@ -124,9 +124,9 @@ def handle_answer(context: Context, event: events.Answered) -> Task[None]:
 
 
 def take_office(context: Context) -> Task[None]:
-    """Read everything, tell everybody, and go on with what the predecessor left."""
+    """Become controller: read everything, inform all brokers, and continue what the predecessor left."""
     memory = context.memory
-    # What these say is part of what is read below.
+    # The states that these notifications are about are read below anyway.
     for path in (znodes.ISR_CHANGES, znodes.LOG_DIR_EVENTS):
         yield from ledger.remove(context, [f"{path}/{name}" for name in (yield from names_below(path))])
     memory.brokers = yield from brokers.read_registered(context)
@@ -139,7 +139,7 @@ def take_office(context: Context) -> Task[None]:
                 still = any(one.moving for one in memory.topics[name].assignments.values())
                 (memory.doomed if still else memory.deleting)[name] = None
     place(context)
-    # Brokers learn who there is before they learn whom to follow.
+    # Brokers get the broker list before they learn whom to follow.
     context.batch.announce()
     yield from context.send()
     for broker in memory.brokers:
@@ -154,7 +154,7 @@ def take_office(context: Context) -> Task[None]:
 
 
 def place(context: Context) -> None:
-    """The state of every partition and replica, as it follows from what was read."""
+    """Set the state of every partition and replica, derived from what was read."""
     memory = context.memory
     for key in memory.partitions():
         lead = memory.leads.get(key)
@@ -176,7 +176,7 @@ def place(context: Context) -> None:
 
 
 def go_on(context: Context) -> Task[None]:
-    """Moves, deletions and elections that are asked for or half done."""
+    """Continue reassignments, deletions and elections that are requested or unfinished."""
     memory = context.memory
     halves = {key: memory.assignment(key) for key in memory.moving}
     for topic, indexes in reassignments.group_by_topic(halves).items():
@@ -192,7 +192,7 @@ def go_on(context: Context) -> Task[None]:
 
 
 def take_producer_ids(context: Context, broker: int, epoch: int) -> Task[tuple[int, int]]:
-    """A block of producer ids that nobody has had."""
+    """Allocate a new block of producer ids."""
     known = context.memory.brokers.get(broker)
     if known is None or known.epoch != epoch:
         raise BrokerError(ErrorCode.STALE_BROKER_EPOCH)
@@ -200,7 +200,7 @@ def take_producer_ids(context: Context, broker: int, epoch: int) -> Task[tuple[i
         node = yield from read_one(znodes.PRODUCER_IDS)
         try:
             first = znodes.decode_producer_ids(node.data) + 1 if node is not None and node.data else 0
-        except znodes.MALFORMED:  # to begin again would give ids to two producers
+        except znodes.MALFORMED:  # starting again from 0 would give ids to two producers
             raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{znodes.PRODUCER_IDS} cannot be understood") from None
         block = znodes.encode_producer_ids(broker, first, first + PRODUCER_IDS_BLOCK - 1)
         op = Create(znodes.PRODUCER_IDS, block) if node is None else Set(znodes.PRODUCER_IDS, block, node.stat.version)

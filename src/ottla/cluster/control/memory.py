@@ -1,6 +1,6 @@
-"""What the controller remembers of the cluster while it is in office. Changed by the steps of its events only.
+"""The controller's view of the cluster. Changed only by the steps of its events.
 
-Everything here is also in the store, or follows from it: a successor reads it anew.
+Everything here is also in the store, or follows from it: a successor reads it again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Replica = tuple[str, int, int]  # topic, partition and broker
 
 
 class Assignment(NamedTuple):
-    """Where a partition lives. While it moves, `replicas` are the old and the new ones together."""
+    """The replicas of a partition. During a reassignment `replicas` are the old and the new ones together."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -44,7 +44,7 @@ class Assignment(NamedTuple):
         return tuple(broker for broker in self.replicas if broker not in self.removing)
 
     def towards(self, target: Sequence[int]) -> Assignment:
-        """The assignment that leads from where the partition was to the target."""
+        """The assignment during a reassignment from the original replicas to the target."""
         origin = self.origin
         both = tuple(dict.fromkeys((*target, *origin)))
         adding = tuple(broker for broker in both if broker not in origin)
@@ -53,7 +53,7 @@ class Assignment(NamedTuple):
 
 
 class Lead(NamedTuple):
-    """Who leads a partition: what its state node says."""
+    """Leader and in-sync replicas of a partition: the content of its state node."""
 
     leader: int
     leader_epoch: int
@@ -62,7 +62,7 @@ class Lead(NamedTuple):
     controller_epoch: int
 
     def next(self, leader: int, isr: Sequence[int]) -> Lead:
-        """After an election: the same leader too gets a new epoch."""
+        """After an election. The epoch is raised even for the same leader."""
         return self._replace(leader=leader, isr=tuple(isr), leader_epoch=self.leader_epoch + 1)
 
 
@@ -79,7 +79,7 @@ class KnownTopic:
         return ((self.name, index) for index in self.assignments)
 
     def as_image(self, leads: dict[Key, Lead] | None = None) -> Topic:
-        """The topic as the rest of the broker describes one; for its node, leaders do not matter."""
+        """The topic in the form of the image; to encode its node, leaders are not needed."""
         return Topic(
             self.name,
             self.id,
@@ -108,22 +108,22 @@ def describe_partition(index: int, assignment: Assignment, lead: Lead | None) ->
 class Memory:
     def __init__(self) -> None:
         self.brokers: dict[int, Broker] = {}  # those that are registered
-        self.stopping: dict[int, None] = {}  # of these: they have asked to leave in good order
+        self.stopping: dict[int, None] = {}  # of these: brokers in controlled shutdown
         self.topics: dict[str, KnownTopic] = {}
         self.names_by_id: dict[bytes, str] = {}
         self.leads: dict[Key, Lead] = {}
         self.partition_states: dict[Key, PartitionState] = {}
         self.replica_states: dict[Replica, ReplicaState] = {}
         self.leaderless: dict[Key, None] = {}  # partitions that are new or offline
-        self.broken: dict[int, dict[Key, None]] = {}  # replicas in folders that fail, by broker
+        self.broken: dict[int, dict[Key, None]] = {}  # replicas in failed log directories, by broker
         self.deleting: dict[str, None] = {}  # topics that are being deleted
-        self.doomed: dict[str, None] = {}  # topics to delete when none of their partitions moves any more
+        self.doomed: dict[str, None] = {}  # topics to delete when none of their partitions is being reassigned
         self.moving: dict[Key, None] = {}  # partitions under reassignment
-        self.asked_by_znode: dict[Key, None] = {}  # of these: asked for in /admin/reassign_partitions
-        # Replicas that a move took away, with the topic's id, until their brokers say that they are deleted.
+        self.asked_by_znode: dict[Key, None] = {}  # of these: requested in /admin/reassign_partitions
+        # Replicas removed by a reassignment, with the topic's id, until their brokers confirm the deletion.
         self.strays: dict[int, dict[Key, bytes]] = {}
-        # Replicas that brokers refuse to begin, for they have a log of another topic of that name: by broker, with the
-        # version of the state of which they were told again.
+        # Replicas that brokers reject because they have a log of another topic of that name: by broker, with the
+        # version of the state that was last sent again.
         self.refused: dict[int, dict[Key, int]] = {}
         self._hosted: dict[int, dict[Key, None]] = {}
 
@@ -135,7 +135,7 @@ class Memory:
                 self._hosted.setdefault(broker, {})[topic.name, index] = None
 
     def drop_topic(self, name: str) -> None:
-        """A name that comes back starts from nothing."""
+        """Drop everything kept under the name: a recreated topic starts empty."""
         topic = self.topics.pop(name, None)
         if topic is None:
             return
@@ -184,7 +184,7 @@ class Memory:
         return list(self._hosted.get(broker, ()))
 
     def is_online(self, broker: int, key: Key, *, stopping: bool = False) -> bool:
-        """Whether a replica can serve; with `stopping`, also while its broker is about to leave."""
+        """Whether a replica can serve; with `stopping`, also during its broker's controlled shutdown."""
         if broker not in self.brokers or (broker in self.stopping and not stopping):
             return False
         return key not in self.broken.get(broker, ())
@@ -232,5 +232,5 @@ class Memory:
         return True
 
     def legal(self, replicas: Iterable[Replica], state: ReplicaState) -> list[Replica]:
-        """Those of the replicas that may go into the state."""
+        """Those of the replicas that may change to the state."""
         return [one for one in replicas if is_legal_for_replica(self.replica_state(one), state)]

@@ -1,7 +1,7 @@
-"""What a controller says to brokers, on the wire: LeaderAndIsr, UpdateMetadata, StopReplica. Pure.
+"""The controller's requests to brokers: LeaderAndIsr, UpdateMetadata, StopReplica. Pure.
 
-Brokers are not asked which versions they know: the cluster's `inter.broker.protocol.version` decides, as in Kafka. Each
-function gives the requests for one broker, with the version that each is to be sent in.
+As in Kafka, their versions follow from the cluster's `inter.broker.protocol.version`; brokers are not asked which ones
+they support. Each function returns the requests for one broker, each with its version.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from ottla.cluster.image import Broker
 
 DELETED = -2  # in place of a leader and of an epoch: the topic is being deleted
-# Kafka says UNKNOWN while there is no KRaft, and looks at neither. A broker of ours that is told everything forgets
-# topics that were deleted while nobody could tell it.
+# Kafka sends UNKNOWN without KRaft, and ignores the field. A broker of ours that gets a FULL update forgets topics that
+# were deleted while it could not be informed.
 UNKNOWN, FULL = 0, 2
 PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
@@ -47,7 +47,7 @@ class ControlVersions(NamedTuple):
     stop_replica: int = 4
 
 
-# The first release of Kafka that speaks them, newest first.
+# By the first Kafka release that supports them, newest first.
 RELEASES: tuple[tuple[tuple[int, ...], ControlVersions], ...] = (
     ((3, 4), ControlVersions()),
     ((3, 2), ControlVersions(6, 7, 3)),
@@ -64,7 +64,7 @@ RELEASES: tuple[tuple[tuple[int, ...], ControlVersions], ...] = (
 
 
 def versions_of(release: str) -> ControlVersions:
-    """By `inter.broker.protocol.version`, such as 2.3 or 3.9-IV0. ValueError for what is no version."""
+    """For an `inter.broker.protocol.version` such as 2.3 or 3.9-IV0. ValueError if it is not a version."""
     number = tuple(int(part) for part in release.partition("-")[0].split("."))
     return next((versions for first, versions in RELEASES if number >= first), RELEASES[-1][1])
 
@@ -73,7 +73,7 @@ class ControlHeader(NamedTuple):
     controller: int
     epoch: int
     versions: ControlVersions
-    listener: str  # over which brokers talk to each other
+    listener: str  # the inter-broker listener
 
 
 Outgoing = tuple[Any, int]  # a request and its version
@@ -127,7 +127,7 @@ def leader_and_isr(
 
 
 class News:
-    """UpdateMetadata for many brokers: the states, which are the same for all, are made once."""
+    """UpdateMetadata for many brokers: the states, which are the same for all, are built once."""
 
     def __init__(self, header: ControlHeader, memory: Memory, *, full: bool = False) -> None:
         self._header = header
@@ -168,7 +168,7 @@ class News:
 def partition_state(memory: Memory, key: Key, version: int) -> UpdateMetadataPartitionState | None:
     lead = memory.leads.get(key)
     if lead is None:
-        return None  # no leader was chosen yet: there is nothing to know
+        return None  # no leader was elected yet
     gone = key[0] in memory.deleting
     replicas = memory.replicas(key)
     return UpdateMetadataPartitionState(
@@ -201,7 +201,7 @@ def describe_broker(broker: Broker, header: ControlHeader, version: int) -> Upda
 
 
 def stop_replica(header: ControlHeader, memory: Memory, broker: Broker, keys: Mapping[Key, bool]) -> Iterator[Outgoing]:
-    """Before version 3 a request either deletes or does not, so that there may be two."""
+    """Before version 3 a request either deletes all its partitions or none, so there may be two."""
     version = header.versions.stop_replica
     if version >= 3:
         yield stop_states(header, memory, broker, keys), version
@@ -255,7 +255,7 @@ def stop_states(header: ControlHeader, memory: Memory, broker: Broker, keys: Map
 
 
 def deletions_in(request: StopReplicaRequest) -> list[Key]:
-    """The partitions that a request has deleted, whatever its version."""
+    """The partitions that a request of any version deletes."""
     found = [
         (topic.topic_name, state.partition_index)
         for topic in request.topic_states
@@ -269,7 +269,7 @@ def deletions_in(request: StopReplicaRequest) -> list[Key]:
 
 
 def errors_in(memory: Memory, response: Any) -> dict[Key, int]:
-    """The error of each partition of LeaderAndIsr's or StopReplica's answer, by name, whatever its version."""
+    """The error of each partition in a response of any version to LeaderAndIsr or StopReplica, by topic name."""
     errors = {(one.topic_name, one.partition_index): one.error_code for one in response.partition_errors}
     for topic in getattr(response, "topics", ()):
         name = memory.names_by_id.get(topic.topic_id)

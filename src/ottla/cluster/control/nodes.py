@@ -1,4 +1,4 @@
-"""What the controller reads in the store, decoded with care: a malformed node does not affect the others. Pure."""
+"""Decodes what the controller reads from the store. A malformed node does not affect the others. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MALFORMED = znodes.MALFORMED
 
 
 def topic_of(node: Znode) -> tuple[bytes | None, dict[int, Assignment]] | None:
-    """The id, unless an old tool wrote the node, and the assignments; None for what is no topic."""
+    """The id (None if an old tool wrote the node) and the assignments; None if the node is malformed."""
     try:
         topic_id, replicas, adding, removing = znodes.decode_topic(node.data)
     except MALFORMED:
@@ -67,7 +67,7 @@ def isr_changes_of(data: bytes) -> list[Key]:
 
 
 def moves_of(data: bytes) -> dict[Key, tuple[int, ...]]:
-    """The replicas wanted for each partition, as the old tool writes them."""
+    """The target replicas of each partition, as written by an old tool."""
     try:
         return znodes.decode_reassignment(data)
     except MALFORMED:
@@ -75,7 +75,7 @@ def moves_of(data: bytes) -> dict[Key, tuple[int, ...]]:
 
 
 def folder_event_of(data: bytes) -> int | None:
-    """The broker whose folder failed."""
+    """The broker with a failed log directory."""
     try:
         return znodes.decode_log_dir_event(data)
     except MALFORMED:

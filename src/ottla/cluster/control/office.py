@@ -1,7 +1,7 @@
-"""The office of controller: who holds it, and how it is won. One broker at a time, by an ephemeral node.
+"""The controller election: one broker at a time holds the ephemeral node /controller.
 
-To win is one transaction: create /controller and raise /controller_epoch from what was read. Whoever lost an answer on
-the way reads who owns the node.
+An election is one transaction: create /controller and raise /controller_epoch from the value that was read. If the
+response is lost, the broker reads who owns the node.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ class Office:
         self._clock = clock
 
     async def seek(self) -> Term | None:
-        """This broker's term, if it holds the office or wins it now. Unavailable when the store does not say."""
+        """This broker's term, if it is controller or is elected now. Unavailable when the store does not answer."""
         holder = await self._get(znodes.CONTROLLER)
         if holder is None:
             await self._run_for_it()
             holder = await self._get(znodes.CONTROLLER)
         if holder is None or holder.stat.owner != self._store.session or not self._store.session:
             return None
-        # Only who wins writes the epoch, so it is that of our own election.
+        # Only the winner writes the epoch, so it is that of our own election.
         epoch = await self._store.get(znodes.CONTROLLER_EPOCH)
         return Term(self._node_id, int(epoch.data), epoch.stat.version)
 
     async def _run_for_it(self) -> None:
         epoch = await self._get(znodes.CONTROLLER_EPOCH)
         if epoch is None:
-            with suppress(NodeExists):  # another broker starts as well
+            with suppress(NodeExists):  # another broker created it
                 await self._store.create(znodes.CONTROLLER_EPOCH, b"0")
             epoch = await self._store.get(znodes.CONTROLLER_EPOCH)
         claim = znodes.encode_controller(self._node_id, self._clock.now_ms())
@@ -52,17 +52,17 @@ class Office:
                 ]
             )
         except (NodeExists, BadVersion):
-            return  # another broker was quicker
+            return  # another broker was faster
 
     async def leave(self) -> None:
-        """Give up the office, so that another can have it at once."""
+        """Delete /controller, so that another broker can be elected at once."""
         try:
             async with asyncio.timeout(FAREWELL_S):
                 holder = await self._get(znodes.CONTROLLER)
                 if holder is not None and holder.stat.owner == self._store.session:
                     await self._store.delete(znodes.CONTROLLER, holder.stat.version)
         except (NoNode, BadVersion, Unavailable, TimeoutError):
-            return  # it goes with the session
+            return  # the node ends with the session
 
     async def _get(self, path: str) -> Znode | None:
         try:

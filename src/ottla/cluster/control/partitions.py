@@ -1,4 +1,4 @@
-"""Partitions get a leader, or lose it. Decisions are written first, then gathered to be sent to the brokers."""
+"""Leader elections. Decisions are written first, then collected in the batch to be sent to the brokers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNCLEAN_OPTION = "unclean.leader.election.enable"
 
 
 def open_new(context: Context, keys: Iterable[Key]) -> Task[None]:
-    """Choose the first leader of partitions that have none: every replica that is online is in sync, with nothing."""
+    """Elect the first leader of new partitions. All online replicas are in sync, since all are empty."""
     memory = context.memory
     leads: dict[Key, Lead] = {}
     for key in keys:
@@ -32,7 +32,7 @@ def open_new(context: Context, keys: Iterable[Key]) -> Task[None]:
             leads[key] = Lead(online[0], 0, tuple(online), 0, context.term.epoch)
     created = yield from ledger.create_states(context, leads)
     for key, lead in created.items():
-        # A state that was there already may name a leader that is gone.
+        # A state that existed already may name a leader that is gone.
         led = memory.is_online(lead.leader, key)
         memory.set_partition_state(key, PartitionState.ONLINE if led else PartitionState.OFFLINE)
         context.batch.lead(memory.online(key, stopping=True), key, new=lead is leads[key])
@@ -42,7 +42,7 @@ def open_new(context: Context, keys: Iterable[Key]) -> Task[None]:
 
 
 def bring_online(context: Context, keys: Iterable[Key], *, unclean: bool = False) -> Task[list[Key]]:
-    """Find a leader for partitions whose leader is gone; `unclean` if any replica will do. Returns those without."""
+    """Elect a leader for partitions without one; `unclean` allows any replica. Returns those still without one."""
     memory = context.memory
     allowed: dict[str, bool] = {}
 
@@ -65,7 +65,7 @@ def bring_online(context: Context, keys: Iterable[Key], *, unclean: bool = False
 
 
 def read_unclean_options(context: Context, topics: Iterable[str]) -> Task[dict[str, bool]]:
-    """Which of the topics may be led by a replica out of sync: their own option, or the broker's default."""
+    """Which of the topics allow unclean elections: by their own config, or by the broker's default."""
     names = sorted(topics)
     found = yield from read([znodes.topic_config_path(name) for name in names])
     allowed = {}
@@ -101,7 +101,7 @@ def elect(context: Context, keys: Iterable[Key], choose: Callable[[Key, Lead], C
 
 
 def raise_epochs(context: Context, keys: Iterable[Key]) -> Task[None]:
-    """The same leaders in a new epoch: what was told before is old."""
+    """Keep the leaders but raise their epochs, which makes earlier requests stale."""
     done = yield from ledger.update(context, keys, lambda _, lead: lead.next(lead.leader, lead.isr))
     for key in done:
         context.batch.lead(context.memory.online(key, stopping=True), key)

@@ -1,6 +1,6 @@
-"""Carries out the effects of a task on the store: reads and writes that do not wait for each other.
+"""Carries out the effects of a task on the store: concurrent reads and writes.
 
-While the store does not answer, reads wait. A write without an answer is reported as failed: the task reads whether it
+While the store does not answer, reads wait. An unanswered write is reported as failed: the task then reads whether it
 was done.
 """
 

@@ -1,7 +1,7 @@
-"""Leaders that somebody asks for: the first replica of a partition where it is in sync, or, unclean, any that is left.
+"""Requested leader elections: the preferred (first) replica if it is in sync, or, unclean, any replica that is left.
 
-Asked by a request, by a list that an old tool writes, or by the controller itself when too many partitions of a broker
-are led by others.
+Requested by ElectLeaders, by a list that an old tool writes, or by the controller itself when too many partitions of a
+broker have another leader.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def elect(context: Context, keys: Sequence[Key] | None, kind: int) -> Task[dict[Key, BrokerError | None]]:
-    """The error of each partition; of all partitions (None), only those where there was something to do."""
+    """The error of each partition. For all partitions (None), only of those that needed an election."""
     if kind not in (PREFERRED, UNCLEAN):
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
     results: dict[Key, BrokerError | None] = {}
@@ -75,7 +75,7 @@ def elect_from_znode(context: Context) -> Task[None]:
 
 
 def balance(context: Context) -> Task[None]:
-    """Give leadership back where a broker leads too few of the partitions that it should."""
+    """Elect preferred leaders for brokers that lead too few of their preferred partitions."""
     yield from elect(context, list(list_imbalanced(context)), PREFERRED)
 
 
@@ -94,7 +94,7 @@ def list_imbalanced(context: Context) -> Iterable[Key]:
 
 
 def retry_leaderless(context: Context, topic: str | None) -> Task[None]:
-    """An option has changed: partitions without a leader are tried again."""
+    """A config has changed: try partitions without a leader again."""
     waiting = [key for key in context.memory.leaderless if topic is None or key[0] == topic]
     yield from partitions.bring_online(context, waiting)
     yield from context.send()

@@ -1,11 +1,11 @@
-"""Partitions move to other brokers, in steps that a successor can take up:
+"""Partition reassignment, in steps that a successor can continue:
 
-    the topic's node says where from and where to; all replicas, old and new, are told, in a new leader epoch
-    the new replicas catch up, and the leader takes them into the in-sync replicas
-    then one of the new replicas leads, the old ones leave the in-sync replicas and are deleted
-    the topic's node says that it is done; so does /admin/reassign_partitions, if an old tool asked there
+    write the old and new replicas to the topic's node; inform all of them, in a new leader epoch
+    the new replicas catch up, and the leader adds them to the in-sync replicas
+    then one of the new replicas becomes leader, the old ones leave the in-sync replicas and are deleted
+    mark the reassignment as done in the topic's node, and in /admin/reassign_partitions if an old tool requested it
 
-A cancelled move is a move back to where it began.
+Cancelling a reassignment means a reassignment back to the original replicas.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def move_from_znode(context: Context) -> Task[None]:
-    """An old tool has written what it wants moved. What is impossible is removed from its list."""
+    """Start the reassignments that an old tool has written. Invalid ones are removed from its list."""
     node = yield from read_one(znodes.REASSIGNMENT)
     if node is None:
         return
@@ -45,7 +45,7 @@ def move_from_znode(context: Context) -> Task[None]:
 def move(
     context: Context, wishes: Mapping[Key, Sequence[int] | None], *, resize: bool = True
 ) -> Task[dict[Key, BrokerError | None]]:
-    """Begin to move partitions; None cancels a move that is not done."""
+    """Start reassignments; None cancels an unfinished one."""
     results: dict[Key, BrokerError | None] = {}
     wanted: dict[Key, Assignment] = {}
     for key, target in wishes.items():
@@ -62,7 +62,7 @@ def move(
 
 
 def plan(context: Context, key: Key, target: Sequence[int] | None, *, resize: bool) -> Assignment:
-    """The assignment that leads to the target. Codes are Kafka's."""
+    """The assignment during the reassignment. Error codes are Kafka's."""
     memory = context.memory
     before = memory.assignment(key)
     if before is None:
@@ -98,7 +98,7 @@ def plan(context: Context, key: Key, target: Sequence[int] | None, *, resize: bo
 
 
 def check_in_sync(context: Context, key: Key, after: Assignment) -> Assignment:
-    """Refuse what would delete every replica in sync: one that an earlier move brought may be the last of them."""
+    """Reject a change that would delete all in-sync replicas: the last one may be from an earlier, unfinished move."""
     lead = context.memory.leads.get(key)
     if lead is not None and not any(broker in after.replicas for broker in lead.isr):
         reason = f"none of the replicas {list(after.replicas)} is in sync, but {list(lead.isr)}"
@@ -107,7 +107,7 @@ def check_in_sync(context: Context, key: Key, after: Assignment) -> Assignment:
 
 
 def begin(context: Context, topic: str, assignments: Mapping[int, Assignment]) -> Task[None]:
-    """Write where the partitions go, and stop replicas that an earlier move had begun and this one does not want."""
+    """Write the assignments, and stop replicas that only an earlier, unfinished move needed."""
     memory = context.memory
     before = {index: memory.topics[topic].assignments[index] for index in assignments}
     different = {index: after for index, after in assignments.items() if after != before[index]}
@@ -133,7 +133,7 @@ def begin(context: Context, topic: str, assignments: Mapping[int, Assignment]) -
 
 
 def is_complete(context: Context, key: Key) -> bool:
-    """Whether every replica that is to stay is in sync."""
+    """Whether all target replicas are in sync."""
     assignment, lead = context.memory.assignment(key), context.memory.leads.get(key)
     if assignment is None or not assignment.moving:
         return True
@@ -141,14 +141,14 @@ def is_complete(context: Context, key: Key) -> bool:
 
 
 def proceed(context: Context, keys: Iterable[Key]) -> Task[None]:
-    """Finish the moves that can be finished. Called again whenever something about a partition changes."""
+    """Finish the reassignments that are ready. Called again whenever something about a partition changes."""
     memory = context.memory
     before = {key: memory.assignment(key) for key in keys if key in memory.moving}
     ready = {key: one for key, one in before.items() if one is not None and is_complete(context, key)}
     if not ready:
         return
-    # From here on brokers are told of the new replicas only, in a new epoch. The topic's node says so last of all:
-    # until then a successor withdraws the old ones again.
+    # From here on brokers learn only of the new replicas, in a new epoch. The topic's node is written last: until then
+    # a successor removes the old replicas again.
     for key, assignment in ready.items():
         for broker in assignment.adding:
             memory.set_replica_state((*key, broker), ReplicaState.ONLINE)
@@ -160,7 +160,7 @@ def proceed(context: Context, keys: Iterable[Key]) -> Task[None]:
         return elections.choose_among(memory.replicas(key), lead.isr, memory.online(key))
 
     for key in (yield from partitions.elect(context, ready, choose)):
-        memory.assign(key, ready.pop(key))  # no target replica can lead now: tried again when one is back
+        memory.assign(key, ready.pop(key))  # no target replica can be leader now: tried again when one is back
     yield from withdraw(context, [(*key, broker) for key, one in ready.items() for broker in one.removing])
     for topic, indexes in group_by_topic(ready).items():
         finished = {index: Assignment(ready[topic, index].target) for index in indexes}
@@ -186,7 +186,7 @@ def withdraw(context: Context, gone: Sequence[Replica]) -> Task[None]:
         return
     memory = context.memory
     yield from replicas.take_offline(context, gone)
-    # What is left in sync after that was the last of them, and stays on its disk.
+    # A replica still in the in-sync set is the last one there, and is not deleted.
     spare = [one for one in gone if one[:2] not in memory.leads or one[2] not in memory.leads[one[:2]].isr]
     replicas.start_deleting(context, spare)
     yield from context.send()
@@ -195,7 +195,7 @@ def withdraw(context: Context, gone: Sequence[Replica]) -> Task[None]:
 
 
 def strike(context: Context, keys: Iterable[Key]) -> Task[None]:
-    """Take partitions off the old tool's list, if it has written one; the list goes with the last of them."""
+    """Remove partitions from the old tool's list, if there is one; the node is deleted with the last of them."""
     memory = context.memory
     struck = dict.fromkeys(key for key in keys if key in memory.asked_by_znode)
     if not struck:

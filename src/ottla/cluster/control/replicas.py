@@ -1,4 +1,4 @@
-"""Replicas come, go and are deleted. Changes of leaders are written first, then gathered to be sent to the brokers."""
+"""Transitions of replicas. Leader changes are written first, then collected in the batch to be sent to the brokers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def start_new(context: Context, replicas: Iterable[Replica]) -> None:
 
 
 def bring_online(context: Context, replicas: Iterable[Replica]) -> None:
-    """Tell brokers about replicas that they hold. Those of a topic that goes stay as they are."""
+    """Send brokers the state of their replicas. Those of a topic being deleted do not change."""
     memory = context.memory
     for topic, index, broker in replicas:
         replica, key = (topic, index, broker), (topic, index)
@@ -38,10 +38,10 @@ def bring_online(context: Context, replicas: Iterable[Replica]) -> None:
 
 
 def take_offline(context: Context, replicas: Iterable[Replica]) -> Task[None]:
-    """Replicas that are gone or must stop: they leave the in-sync replicas, and lead no more.
+    """Take replicas offline that are gone or must stop: remove them from the in-sync replicas and from leadership.
 
-    When all that are in sync go at once, they stay there: each holds everything that was committed, so the first that
-    comes back may lead.
+    When all in-sync replicas go offline at once, the in-sync set is kept: each of them has all committed records, so
+    the first one back may become leader.
     """
     memory = context.memory
     going: dict[Key, list[int]] = {}
@@ -72,7 +72,7 @@ def start_deleting(context: Context, replicas: Iterable[Replica]) -> None:
 
 
 def forget(context: Context, replicas: Iterable[Replica]) -> None:
-    """Replicas that a move has removed: their brokers delete them, and nothing waits for that."""
+    """Forget replicas that a reassignment has removed: their brokers delete them, and nothing waits for that."""
     for replica in replicas:
         context.memory.set_replica_state(replica, ReplicaState.DELETED)
         context.memory.set_replica_state(replica, ReplicaState.ABSENT)

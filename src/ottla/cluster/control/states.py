@@ -1,8 +1,9 @@
-"""What a partition and a replica can be, and from which state each may come. Pure.
+"""States of partitions and replicas, and the legal transitions. Pure.
 
-A partition is NEW until its first leader is chosen, ONLINE while it has a leader, OFFLINE when its leader went and no
-other could be chosen. A replica is what the controller has told its broker: NEW and ONLINE replicas were told to lead
-or follow, an OFFLINE one is stopped or its broker is gone, and the rest are steps of a deletion.
+A partition is NEW until its first leader is elected, ONLINE while it has a leader, OFFLINE when its leader is gone and
+no other could be elected. The state of a replica is what the controller has sent to its broker: a NEW or ONLINE replica
+was told to be leader or follower, an OFFLINE one is stopped or its broker is gone; the other states are steps of a
+deletion.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class ReplicaState(Enum):
     OFFLINE = "offline"
     DELETING = "deleting"  # its broker was told to delete it
     DELETED = "deleted"  # and has done so
-    UNDELETABLE = "undeletable"  # its broker is gone or could not: tried again when it is back
+    UNDELETABLE = "undeletable"  # its broker is gone or failed to delete it: tried again when it is back
 
 
 PARTITIONS: Mapping[PartitionState, frozenset[PartitionState]] = {

@@ -1,12 +1,12 @@
-"""Replicas that a move took away while their broker was gone: it is told to delete them when it is back.
+"""Replicas removed by a reassignment while their broker was down: it is told to delete them when it is back.
 
-Nobody waits for that, so the topic may be deleted and made again meanwhile, under the same name. A broker that still
-has a log of the former topic refuses the new one with INCONSISTENT_TOPIC_ID. If what it has is known to be left over,
-it is told to delete it, and then to begin the new one. Any other log stays where it is: the id may be what is wrong.
+Nothing waits for that, so the topic may be deleted and recreated meanwhile. A broker that still has a log of the former
+topic rejects the new one with INCONSISTENT_TOPIC_ID. If that log is known to be a stray, the broker is told to delete
+it, and then to create the new replica. Any other log is kept: the id may be wrong.
 
-A successor does not know what was left over, as in Apache Kafka. Then brokers set such logs aside by themselves, but
-not while they count as in sync: see `replica/assigned.py` and `founding/member.py`. So one that has refused a replica
-is told of it again when it is not in sync any more.
+As in Apache Kafka, a new controller does not know the strays. Then brokers set such logs aside by themselves, but not
+while they are in the in-sync set: see `replica/assigned.py` and `founding/member.py`. So a broker that has rejected a
+replica gets LeaderAndIsr again when it is no longer in sync.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ NEVER: Final = -1
 
 
 def note(context: Context, replicas: Iterable[Replica]) -> None:
-    """Their brokers were told to delete these. Until they answer, the replicas are left over."""
+    """Brokers were told to delete these replicas. Until they confirm it, the replicas are strays."""
     memory = context.memory
     for topic, index, broker in replicas:
         memory.strays.setdefault(broker, {})[topic, index] = id_of(memory, topic)
 
 
 def stop_again(context: Context, broker: int) -> None:
-    """The broker is back: tell it again to delete what is left over."""
+    """The broker is back: tell it again to delete its strays."""
     memory = context.memory
     known = memory.strays.get(broker, {})
     for key in list(known):
@@ -44,31 +44,31 @@ def stop_again(context: Context, broker: int) -> None:
 
 
 def delete_found(context: Context, broker: int, inconsistent: Iterable[Key]) -> None:
-    """The broker has logs of other topics of these names: those that are left over go."""
+    """The broker has logs of former topics of these names: delete those that are strays."""
     memory = context.memory
     known = memory.strays.get(broker, {})
     for key in inconsistent:
         if key in known and known[key] != id_of(memory, key[0]):
             context.batch.stop(broker, key, delete=True)
-            known[key] = id_of(memory, key[0])  # once: what is there after that may be a replica of the new topic
+            known[key] = id_of(memory, key[0])  # only once: after that it may be a replica of the new topic
 
 
 def note_answers(context: Context, broker: int, begun: Iterable[Key], inconsistent: Iterable[Key]) -> None:
-    """The broker has begun these replicas, and refused those because of the log that it has."""
+    """The broker has accepted the replicas in `begun`, and rejected those in `inconsistent` because of an old log."""
     memory = context.memory
     refused, left_over = memory.refused.setdefault(broker, {}), memory.strays.get(broker, {})
     for key in begun:
         refused.pop(key, None)
     for key in inconsistent:
-        if key not in left_over:  # else it is deleted first
+        if key not in left_over:  # else the stray is deleted first
             refused.setdefault(key, NEVER)
             tell_again(context, [key])
 
 
 def tell_again(context: Context, keys: Iterable[Key]) -> None:
-    """The states of these have changed: who has refused one, and is not in sync, sets its log aside when it is told.
+    """The states of these have changed: inform brokers that rejected one and are not in sync. They set the log aside.
 
-    Once for each state: Apache Kafka refuses it again.
+    Only once for each state: a broker of Apache Kafka rejects it again.
     """
     memory = context.memory
     for key in keys:
@@ -81,7 +81,7 @@ def tell_again(context: Context, keys: Iterable[Key]) -> None:
 
 
 def handle_answer(context: Context, broker: int, deleted: Iterable[Key], errors: Mapping[Key, int]) -> None:
-    """The broker has deleted replicas. Where it is to hold others of the same names, it may begin now."""
+    """The broker has deleted strays. If it has new replicas of the same names, tell it to create them now."""
     memory = context.memory
     known = memory.strays.get(broker, {})
     for key in deleted:

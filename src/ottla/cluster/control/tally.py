@@ -1,4 +1,4 @@
-"""How many leaders a broker has chosen as controller, over all its terms of office. For the metrics."""
+"""Counts the leader elections of this broker as controller, over all its terms. For the metrics."""
 
 from __future__ import annotations
 

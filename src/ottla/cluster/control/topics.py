@@ -1,7 +1,7 @@
-"""Topics come and grow. Any broker may write the node of a new topic; the controller finds leaders for its partitions.
+"""New topics and new partitions. Any broker may write the node of a new topic; the controller elects the leaders.
 
-Tools of the time before topic ids write nodes without one, and lose the one that was there when they add partitions.
-The controller gives an id, or puts back the one that it knows.
+Tools older than topic ids write nodes without one, and drop an existing id when they add partitions. The controller
+assigns an id, or restores the one that it knows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def refresh(context: Context) -> Task[None]:
     memory = context.memory
     names = yield from names_below(znodes.TOPICS)
     present = set(names)
-    gone = [name for name in memory.topics if name not in present]  # somebody has taken the node away by hand
+    gone = [name for name in memory.topics if name not in present]  # somebody has deleted the node by hand
     if gone:
         yield Unwatch(gone)
         for name in gone:
@@ -43,7 +43,7 @@ def refresh(context: Context) -> Task[None]:
 
 
 def load(context: Context, names: Sequence[str]) -> Task[None]:
-    """Read topics into memory. Watched first, so that no change between is missed."""
+    """Read topics into memory. They are watched first, so that no change in between is missed."""
     if not names:
         return
     yield Watch(names)
@@ -52,7 +52,7 @@ def load(context: Context, names: Sequence[str]) -> Task[None]:
     for name, node in zip(names, found, strict=True):
         read_as = None if node is None else nodes.topic_of(node)
         if node is None or read_as is None:
-            continue  # half written, or not a topic: the watch tells when it is corrected
+            continue  # malformed, or not a topic: the watch fires when it is corrected
         topic_id, assignments = read_as
         context.memory.put_topic(
             KnownTopic(name, topic_id or context.new_id(), node.stat.version, assignments),
@@ -79,7 +79,7 @@ def open_partitions(context: Context, keys: Sequence[Key]) -> Task[None]:
 
 
 def grow(context: Context, name: str, first: int, added: Sequence[tuple[int, ...]]) -> Task[None]:
-    """Add partitions to a topic that still has `first` of them."""
+    """Add partitions to a topic that must still have `first` of them."""
     topic = context.memory.topics.get(name)
     if topic is None or context.memory.is_to_go(name):
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -104,7 +104,7 @@ def handle_writes(context: Context, names: Sequence[str]) -> Task[None]:
             continue
         topic = context.memory.topics.get(name)
         if topic is None or read_as[0] not in (None, topic.id):
-            # It was malformed until now, or it was deleted and made again without our seeing it.
+            # It was malformed until now, or it was deleted and recreated unnoticed.
             context.memory.drop_topic(name)
             unknown = True
         elif (node.stat.version, read_as[0]) != (topic.version, topic.id):  # not by ourselves
@@ -117,16 +117,16 @@ def handle_writes(context: Context, names: Sequence[str]) -> Task[None]:
 def handle_rewrite(
     context: Context, topic: KnownTopic, topic_id: bytes | None, assignments: Mapping[int, Assignment]
 ) -> Task[None]:
-    """Somebody has written a topic that we know: partitions may be added to it, and nothing else."""
+    """Somebody has written the node of a known topic: only added partitions are accepted."""
     name, memory = topic.name, context.memory
     added = {index: one for index, one in assignments.items() if index not in topic.assignments}
     if memory.is_to_go(name):
-        if added:  # a topic that goes does not grow
+        if added:  # a topic being deleted does not grow
             yield from ledger.write_topic(context, name, {})
         return
     lost = topic_id is None or any(assignments.get(index) != one for index, one in topic.assignments.items())
     for index, assignment in added.items():
         memory.assign((name, index), assignment)
-    if lost:  # what we know of the partitions that were there stays
+    if lost:  # restore the id and the assignments of the existing partitions
         yield from ledger.write_topic(context, name, {})
     yield from open_partitions(context, [(name, index) for index in added])
