@@ -43,6 +43,7 @@ run: setup
 
 # Three workers for two cores: tests spend half their time waiting for session timeouts, broker starts and browsers.
 test: lint
+	@python tests/components.py
 	@python -m pytest -n 3 --dist loadgroup $(ARGS)
 
 quick: setup-test
