@@ -1,11 +1,13 @@
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import typer
 
 from ottla.embed import BrokerProcess, BrokerThread
+from ottla.tools.app import app
 
 Run = Callable[..., Any]
 
@@ -39,6 +41,19 @@ COMMANDS = ("serve", "topics", "configs", "groups", "transactions", "produce", "
 def test_help_lists_every_command(run: Run) -> None:
     shown = run("--help").out
     assert all(command in shown for command in COMMANDS)
+
+
+def every_command(group: Any, *words: str) -> Iterator[tuple[str, ...]]:
+    yield words
+    for name, command in getattr(group, "commands", {}).items():
+        yield from every_command(command, *words, name)
+
+
+def test_every_command_has_help(run: Run) -> None:
+    """Rich reads words in brackets as markup: a help text with `[/path]` ended in a traceback."""
+    for words in every_command(typer.main.get_command(app)):
+        shown = run(*words, "--help").out
+        assert "Usage: ottla" in " ".join(shown.split()) or "usage: ottla" in shown, words
 
 
 def test_no_cluster_is_one_line(run: Run) -> None:
