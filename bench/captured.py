@@ -32,7 +32,7 @@ WINDOW = 5
 CAPTURED_MAX = 16 << 20
 SEND_S = 30
 LINES = 4096
-SHAPES = ((16, 100), (128, 100), (128, 1000))  # kilobytes of a batch, bytes of a value
+SHAPES = ((16, 100), (128, 1000))  # kilobytes of a batch, bytes of a value
 
 
 class Captured(NamedTuple):

@@ -152,7 +152,7 @@ def test_dead_letters_are_part_of_the_transaction(topic: Topic, cluster: Cluster
 
 
 def test_without_the_option_the_row_stops_the_write(topic: Topic) -> None:
-    with pytest.raises(Failed, match="column partition says 9, but topic"):
+    with pytest.raises(Failed, match="column partition gives 9, but topic"):
         topic.write({"value": strings("a"), "partition": pa.array([9], pa.int32())}, ottla_dead_letter="")
 
 
