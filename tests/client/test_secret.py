@@ -37,7 +37,7 @@ def test_files_that_have_none(tmp_path: Path) -> None:
         (tmp_path / "none", "No such file or directory"),
         (tmp_path, "Is a directory"),
         (tmp_path / "empty", "the file is empty"),
-        (tmp_path / "large", "more than 1 MiB"),
+        (tmp_path / "large", "larger than 1 MiB"),
         (tmp_path / "bytes", "UTF-8"),
         ("nul\0byte", "null byte"),
     ):
