@@ -11,6 +11,7 @@ from spark import filling
 
 from ottla.client.failure import Failed
 from ottla.spark.runner import Option, Pipeline, Run, Wrong, state
+from ottla.spark.runner.pipeline import AGAIN_MAX, retry_when_busy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -244,3 +245,30 @@ def produce(bootstrap: str, topic: str, first: int, count: int) -> None:
     for number in range(first, first + count):
         producer.produce(topic, str(number), str(number))
     assert producer.flush(30) == 0
+
+
+def test_a_source_is_planned_again_when_only_the_machine_was_busy() -> None:
+    from pyspark.errors import AnalysisException
+
+    calls: list[str] = []
+
+    def plan(*failures: str) -> Callable[[], str]:
+        calls.clear()
+
+        def work() -> str:
+            calls.append("")
+            if len(calls) <= len(failures):
+                raise AnalysisException(failures[len(calls) - 1])
+            return "rows"
+
+        return work
+
+    busy = "Python worker failed to connect back."  # as Spark says it
+    assert retry_when_busy(plan(busy, busy)) == "rows"
+    assert len(calls) == 3
+    with pytest.raises(AnalysisException, match="no such column"):
+        retry_when_busy(plan("no such column"))
+    assert len(calls) == 1
+    with pytest.raises(AnalysisException, match="connect back"):
+        retry_when_busy(plan(*[busy] * 10))
+    assert len(calls) == 1 + AGAIN_MAX

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from ottla.client.failure import Failed
 from ottla.spark.dead_letter import OPTION
@@ -39,14 +39,28 @@ if TYPE_CHECKING:
     from ottla.spark.runner.session import SessionSettings
 
 POLL_S: Final = 0.25  # how often a stop, an end or a failure of a query is checked
-AGAIN_MAX: Final = 3  # how often a query that failed because the machine was too busy is restarted
+AGAIN_MAX: Final = 3  # how often a query that failed because the machine was too busy is restarted or planned again
 PATIENCE_S: Final = 120.0  # how long a stopping run waits for its running batches
 DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|d|days?)?\s*")
+Planned = TypeVar("Planned")
 UNIT_S = {"ms": 0.001, "mi": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class Wrong(Failed):
     """Invalid command line."""
+
+
+def retry_when_busy(plan: Callable[[], Planned]) -> Planned:
+    """Plan a source, which starts a Python process. Try again if that took longer than Spark waits for it."""
+    from pyspark.errors import PySparkException
+
+    for _ in range(AGAIN_MAX):
+        try:
+            return plan()
+        except PySparkException as error:
+            if TOO_BUSY not in full_text(error):
+                raise
+    return plan()
 
 
 @dataclass(frozen=True)
@@ -165,11 +179,13 @@ class Run:
     def stream(self, topics: str, *, group: str, **options: str) -> "DataFrame":
         """A stream of rows from the earliest record on. Progress is committed to the group."""
         begin = {"subscribe": topics, "startingOffsets": "earliest", "ottla.group": group}
-        return self.spark.readStream.format("ottla").options(**{**self._reading(), **begin, **options}).load()
+        reader = self.spark.readStream.format("ottla").options(**{**self._reading(), **begin, **options})
+        return retry_when_busy(reader.load)
 
     def table(self, topics: str, **options: str) -> "DataFrame":
         """The current content of topics, as a table."""
-        return self.spark.read.format("ottla").options(**{**self._reading(), "subscribe": topics, **options}).load()
+        reader = self.spark.read.format("ottla").options(**{**self._reading(), "subscribe": topics, **options})
+        return retry_when_busy(reader.load)
 
     def to_topic(
         self,
