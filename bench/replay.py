@@ -1,7 +1,7 @@
 """Replay: pre-encoded produce requests, so that the broker is the limit.
 
-Every connection has five requests in flight, as a Java producer has; a request carries one full batch for each
-partition. The batches carry no producer id, so the same bytes may be sent for ever.
+Every connection has five requests in flight, as a Java producer has (one if a batch is a megabyte); a request carries
+one full batch for each partition. The batches carry no producer id, so the same bytes may be sent for ever.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def replay(
         codec=codec,
         partitions=partitions,
         connections=connections,
+        window=5 if kilobytes < 1024 else 1,  # more megabytes in flight only wait in buffers
     )
 
 
