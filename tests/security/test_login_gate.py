@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import ssl
 import struct
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -152,6 +154,22 @@ def test_nothing_is_kept_of_those_who_are_in_or_gone(place: Place) -> None:
         wait_until(lambda: len(door._timers) >= 2)
         log_in(wired)
     wait_until(lambda: not door._timers)
+
+
+def test_a_closed_connection_does_not_wait_for_the_garbage_collector(place: Place) -> None:
+    root = place.broker._broker._root
+    assert root is not None
+    (listener,) = (one for one in root._listeners if one.name == "SASL_PLAINTEXT")
+    gc.collect()
+    gc.disable()
+    try:
+        with connect(place) as wired, connect(place):
+            wait_until(lambda: len(listener.connections) >= 2)
+            log_in(wired)
+            kept = [weakref.ref(one.login) for one in list(listener.connections)]
+        wait_until(lambda: not any(one() for one in kept))
+    finally:
+        gc.enable()
 
 
 def test_a_crowd_of_unfinished_handshakes_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch, place: Place) -> None:

@@ -621,3 +621,5 @@ class Connection:
         self._held = self._backlog = None
         self._release()
         self._on_close(self)
+        if self.login is not None:
+            self.login.close()

@@ -131,8 +131,17 @@ class Login:
         self._entered(self)
         return said, lifetime_ms
 
+    def close(self) -> None:
+        """Drop the callback. It refers to the connection: with it, both would wait for the garbage collector, which
+        holds the loop the longer the more of them there are."""
+        self._entered = ignore
+
     def _lifetime_ms(self, exchange: Exchange) -> int:
         limits = [self._lifetime_ms_max] if self._lifetime_ms_max > 0 else []
         if exchange.expires_s is not None:
             limits.append(max(1, round(exchange.expires_s * 1000)))
         return min(limits, default=0)
+
+
+def ignore(_: Login) -> None:
+    """A login of a closed connection has no effect."""
