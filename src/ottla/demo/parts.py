@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Final, Self
 
 from ottla.client.failure import Failed
+from ottla.spark import groups
 from ottla.spark.runner import Run
 from ottla.spark.runner.causes import sentence
 from ottla.spark.runner.session import SessionSettings, start_session
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 EVENTS: Final = "activity"
 PREFIX: Final = "west."
 MIRRORED: Final = PREFIX + EVENTS
+MIRROR_GROUP: Final = groups.MIRROR + "mirror"
 # Sessions end after ten seconds, so that a demo of one minute shows some.
 LIVE: Final = {"gap": "10 seconds", "late": "5 seconds"}
 # A JVM that starts in half the time but runs slower: right for a few minutes.
@@ -33,10 +35,11 @@ STOP_S: Final = 90.0
 
 
 class Part:
-    """A piece of work in a thread, with the run that can stop it, and its error."""
+    """A piece of work in a thread, with the run that can stop it, the group it commits to, and its error."""
 
-    def __init__(self, name: str, run: Run, work: Callable[[Run], object]) -> None:
+    def __init__(self, name: str, run: Run, work: Callable[[Run], object], group: str | None = None) -> None:
         self.name = name
+        self.group = group or name
         self.run = run
         self.error: BaseException | None = None
         self._work = work
@@ -96,10 +99,10 @@ class Stage:
         copy = self._run(mirror.PIPELINE, "mirror", {"to": self._east, "topics": EVENTS, "prefix": PREFIX})
         self.parts += [
             Part("activity-live", live, run_until_stopped(activity.live)),
-            Part("mirror", copy, mirror.run),
+            Part("mirror", copy, mirror.run, group=MIRROR_GROUP),
             Part("activity-report", report, again(activity.report)),
         ]
-        say("the groups activity-live, activity-report and ottla-mirrored-mirror read the topic, each at its own pace")
+        say(f"the groups activity-live, activity-report and {MIRROR_GROUP} read the topic, each at its own pace")
 
     def _run(self, pipeline: object, name: str, options: dict[str, str]) -> Run:
         return Run(
