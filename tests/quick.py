@@ -40,11 +40,12 @@ exit 127
 REASON = "not in a quick run: "
 BUDGET_S = 85.0  # from the first test that begins to the last; collecting takes ten seconds, in a new clone thirty
 WORLDS = 3  # seeds of each seeded test
-# Folders and files whose tests start a process each, or many.
+# Folders and files whose tests start a process each or many, or take a second or more each.
 LATE = {
-    *("bench", "cluster_faults", "compat", "console", "durability", "era", "exactly_once", "fuzz", "groups", "mixed"),
-    *("pages", "scenarios", "testing", "tools", "test_examples.py", "test_first_hour.py", "test_packaging.py"),
-    *("test_pytest_plugin.py", "test_serve.py", "test_wheels.py", "test_world.py"),
+    *("bench", "cluster_faults", "compat", "console", "durability", "era", "exactly_once", "fuzz", "groups", "laws"),
+    *("mixed", "pages", "scenarios", "spark", "testing", "tools", "test_examples.py", "test_first_hour.py"),
+    *("test_packaging.py", "test_pytest_plugin.py", "test_serve.py", "test_shortcut.py", "test_wheels.py"),
+    "test_world.py",
 }
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import ssl
 from contextlib import suppress
+from functools import partial
 from itertools import count, repeat
 from random import Random
 from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
+from waiting import until, wait_until
 
+from ottla.net.newcomers import Newcomers
+from ottla.security import handshake
 from ottla.security.handshake import Handshakes
 from ottla.security.stream import Stream
 from ottla.testing.certificates import Certificate
@@ -74,7 +79,7 @@ async def answer(
     with ours, theirs:
         ours.setblocking(False)
         theirs.setblocking(False)
-        handshakes.begin(ours, context, ended.set_result, ended.set_result)
+        handshakes.begin(ours, context, Newcomers(), ended.set_result, ended.set_result)
         await talk(theirs)
         async with asyncio.timeout(30):
             result = await ended
@@ -83,7 +88,7 @@ async def answer(
                 with suppress(BlockingIOError):
                     said += bytes(buffer[: result.receive(ours, buffer)])
                 await asyncio.sleep(0)
-        await handshakes.close()
+        handshakes.close()
     assert said == expected
     return result
 
@@ -130,6 +135,90 @@ def test_what_is_no_tls_is_refused_at_once(context: ssl.SSLContext, said: bytes)
             await asyncio.get_running_loop().sock_sendall(sock, bytes(10))
 
     assert isinstance(asyncio.run(answer(context, talk)), str)
+
+
+def test_many_that_never_finish_end_a_few_at_a_time(context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake, "HANDSHAKE_S", 0.05)
+
+    async def scene() -> None:
+        pairs = [socket.socketpair() for _ in range(3 * handshake.EXPIRED_MAX)]
+        handshakes, ended = Handshakes(), list[str]()
+        for ours, _ in pairs:
+            ours.setblocking(False)
+            handshakes.begin(ours, context, Newcomers(), pytest.fail, ended.append)  # type: ignore[arg-type]
+        seen = set[int]()
+
+        def count() -> bool:
+            seen.add(len(ended))
+            return len(ended) == len(pairs)
+
+        await until(count, "the end of all of them")
+        assert set(ended) == {"it did not finish within 0.05 s"}
+        assert len(seen) >= 3, "not all at once"
+        assert not len(handshakes)
+        handshakes.close()
+        for pair in pairs:
+            for one in pair:
+                one.close()
+
+    asyncio.run(scene())
+
+
+def test_one_too_many_ends_the_oldest(context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake, "HANDSHAKES_MAX", 2)
+
+    async def scene() -> None:
+        pairs = [socket.socketpair() for _ in range(3)]
+        handshakes, ended = Handshakes(), list[int]()
+        for at, (ours, _) in enumerate(pairs):
+            ours.setblocking(False)
+            handshakes.begin(ours, context, Newcomers(), pytest.fail, partial(note, ended, at))  # type: ignore[arg-type]
+        assert ended == [0]
+        handshakes.close()
+        assert ended == [0, 1, 2]
+        for pair in pairs:
+            for one in pair:
+                one.close()
+
+    def note(ended: list[int], at: int, reason: str) -> None:
+        ended.append(at)
+
+    asyncio.run(scene())
+
+
+async def disconnect(sock: socket.socket) -> None:
+    sock.close()
+
+
+async def stop_half_way(sock: socket.socket) -> None:
+    hello, incoming = ssl.MemoryBIO(), ssl.MemoryBIO()
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    with suppress(ssl.SSLWantReadError):
+        trusting.wrap_bio(incoming, hello).do_handshake()
+    loop = asyncio.get_running_loop()
+    await loop.sock_sendall(sock, hello.read())
+    await loop.sock_recv(sock, 1)
+    sock.close()
+
+
+async def talk_nonsense(sock: socket.socket) -> None:
+    await asyncio.get_running_loop().sock_sendall(sock, b"GET / HTTP/1.1\r\n\r\n")
+
+
+@pytest.mark.parametrize("talk", [disconnect, stop_half_way, talk_nonsense])
+def test_a_failed_handshake_is_freed_without_the_garbage_collector(
+    context: ssl.SSLContext, talk: Callable[[socket.socket], Awaitable[None]]
+) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            assert isinstance(asyncio.run(answer(context, talk)), str)
+        # The thread lets go of the last one a moment later.
+        wait_until(lambda: not any(isinstance(one, Stream | handshake.Handshake) for one in gc.get_objects()), "free")
+    finally:
+        gc.enable()
 
 
 class Lent:

@@ -58,6 +58,8 @@ PLAIN_SIZE_MAX = 16 << 20
 # How many frames are handled together, and their largest size. Larger writes gain little from it.
 GATHERED_MAX = 64
 GATHERED_SIZE_MAX = 128 * 1024
+# After this many reads a client is no longer new (see `Newcomers`): it has logged in, and sent some requests.
+READS = 10
 # The most bytes of one read into a large buffer.
 FILL_SIZE_MAX = 1 << 20
 # Frames from this size on are mapped. Below it, growing by copying is faster than faulting in new pages.
@@ -138,6 +140,7 @@ class Connection:
         "_out",
         "_queued",
         "_reading",
+        "_reads_left",
         "_receiver",
         "_reserved",
         "_slow",
@@ -203,13 +206,30 @@ class Connection:
         self._answers: deque[list[Part] | Deferred] = deque()
         self._waiting_size = 0  # bytes of answers that wait behind a pending one
         self._out = Outbox()
+        self._reads_left = READS  # until it is no longer new
         self._reading = True
         self._writing = False
         self._mute: asyncio.TimerHandle | None = None  # set while nothing is read
         self.muted_by: Any = None  # the quota that is the cause
-        loop.add_reader(self._fd, self._on_readable)
+        loop.add_reader(self._fd, self._on_first_readable)
 
     # ------------------------------------------------------------------ in
+
+    def _on_first_readable(self) -> None:
+        """Called instead of `_on_readable` while the client is new."""
+        if not self._receiver.newcomers.serve(self._read_first) and not self.closed:
+            self._loop.remove_reader(self._fd)  # until it is served
+
+    def _read_first(self) -> None:
+        if self.closed or not self._reading:  # the latter: whatever stopped it resumes it
+            return
+        self._reads_left -= 1
+        self._start_reading()
+        self._on_readable()
+
+    def _start_reading(self) -> None:
+        self._reading = True
+        self._loop.add_reader(self._fd, self._on_first_readable if self._reads_left > 0 else self._on_readable)
 
     def _on_readable(self) -> None:
         self.active_at = self._loop.time()
@@ -465,8 +485,7 @@ class Connection:
         if self._backlog is not None:
             self._line_up()
         elif not self._reading:
-            self._reading = True
-            self._loop.add_reader(self._fd, self._on_readable)
+            self._start_reading()
 
     def mute(self, seconds: float, cause: Any) -> None:
         """Read nothing for this long, because of a quota. Requests received before are still answered."""

@@ -113,7 +113,7 @@ class Doors:
                     log.info("reloaded the certificates of %s", listener.name)
 
     async def close(self) -> None:
-        await self.handshakes.close()
+        self.handshakes.close()
 
 
 def wants_keys(listener: Listener) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from socket import socket
 
     from ottla.net.login_gate import LoginGate
+    from ottla.net.newcomers import Newcomers
     from ottla.security.certificates import Certificates
     from ottla.security.handshake import Handshakes
     from ottla.security.principal import Principal
@@ -35,7 +36,9 @@ class Entrance:
         self.delay_s = delay_s  # how long a failed connection stays open, to slow down repeated attempts
         self._handshakes = handshakes
 
-    def begin(self, sock: socket, join: Callable[[Make], None], turn_away: Callable[[str], None]) -> None:
+    def begin(
+        self, sock: socket, newcomers: Newcomers, join: Callable[[Make], None], turn_away: Callable[[str], None]
+    ) -> None:
         """Call `join` with the factory of the connection once the client is admitted, else `turn_away`."""
         if self.certificates is None:
             join(partial(Connection, sock))
@@ -50,7 +53,11 @@ class Entrance:
             join(partial(EncryptedConnection, sock, stream, principal=principal))
 
         self._handshakes.begin(
-            sock, self.certificates.context, greet, lambda reason: turn_away(f"TLS handshake failed: {reason}")
+            sock,
+            self.certificates.context,
+            newcomers,
+            greet,
+            lambda reason: turn_away(f"TLS handshake failed: {reason}"),
         )
 
     def _principal(self, stream: Stream) -> Principal:

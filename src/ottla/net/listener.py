@@ -28,7 +28,6 @@ log = logging.getLogger("ottla.net")
 
 # After a failed accept, mostly for lack of file descriptors, the listener pauses this long instead of spinning.
 ACCEPT_REST_S = 0.5
-ACCEPTS_PER_EVENT_MAX = 4  # per readiness event; then open connections get the loop
 # The most connections that are held for exceeding a rate. More are closed at once.
 HELD_MAX = 1000
 
@@ -114,6 +113,7 @@ class Listener:
         self._send_buffer_size = send_buffer_size
         self._receive_buffer_size = receive_buffer_size
         self._socket: socket.socket | None = bound
+        self._accept_waits = False  # behind work for other new clients
         self._loop = asyncio.get_running_loop()
         self._sweeper: asyncio.TimerHandle | None = None
         self._steps = Steps("ottla.net")
@@ -125,38 +125,45 @@ class Listener:
         self._schedule_sweep()
 
     def _accept(self) -> None:
-        listening = self._socket
-        assert listening is not None
-        accepted = True
-        for _ in range(ACCEPTS_PER_EVENT_MAX):
-            with self._steps.attempt(f"accepting connections on {self.name}") as attempt:
-                accepted = self._accept_one(listening)
-            if attempt.failed:
-                self._loop.remove_reader(listening.fileno())
-                self._loop.call_later(ACCEPT_REST_S, self._accept_again)
-            if attempt.failed or not accepted:
-                return
+        """Accept one connection. If more are waiting the loop calls again; open connections get a turn in between."""
+        assert self._socket is not None
+        if not self._receiver.newcomers.serve(self._accept_now):
+            self._loop.remove_reader(self._socket.fileno())  # until it is served
+            self._accept_waits = True
 
-    def _accept_one(self, listening: socket.socket) -> bool:
-        """False if no connection is waiting."""
+    def _accept_now(self) -> None:
+        listening = self._socket
+        if listening is None:  # closed while it waited
+            return
+        if self._accept_waits:
+            self._accept_waits = False
+            self._accept_again()
+        with self._steps.attempt(f"accepting connections on {self.name}") as attempt:
+            self._accept_one(listening)
+        if attempt.failed:
+            self._rest(listening, ACCEPT_REST_S)
+
+    def _rest(self, listening: socket.socket, seconds: float) -> None:
+        self._loop.remove_reader(listening.fileno())
+        self._loop.call_later(seconds, self._accept_again)
+
+    def _accept_one(self, listening: socket.socket) -> None:
         try:
             sock, peer = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return False
+            return
         rates, address = self._admission.rates, plain(peer[0])
         if rates is None:
             self._admit(sock, address)
-            return True
+            return
         held_s = rates.hold(address)
         if held_s > 0:
             self._hold(sock, held_s)
-            return True
+            return
         rest_s = rates.rest(self.name)
         self._admit(sock, address)
         if rest_s > 0:
-            self._loop.remove_reader(listening.fileno())
-            self._loop.call_later(rest_s, self._accept_again)
-        return rest_s <= 0
+            self._rest(listening, rest_s)
 
     def _hold(self, sock: socket.socket, seconds: float) -> None:
         """This address connects too often: close the connection after a delay, as Kafka does, to delay its next
@@ -204,6 +211,7 @@ class Listener:
         self._entering += 1
         self._entrance.begin(
             sock,
+            self._receiver.newcomers,
             lambda make: self._let_in(sock, address, make),
             lambda reason: self._turn_away(sock, address, reason),
         )

@@ -1,4 +1,4 @@
-"""What all connections of a loop share: the receive buffers, and the line in which they wait for a turn.
+"""What all connections of a loop share: the receive buffers, and the lines in which they wait for a turn.
 
 All connections read into one buffer, and a small frame is handled there, in place. A large frame seldom arrives in one
 piece. It is collected in a buffer of its own, which is returned here afterwards, because allocating memory costs more
@@ -16,6 +16,7 @@ import mmap
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
+from ottla.net.newcomers import Newcomers
 from ottla.net.turns import Turns
 
 if TYPE_CHECKING:
@@ -49,11 +50,12 @@ class OwnMapping(mmap.mmap):
 
 
 class Receiver:
-    __slots__ = ("_sizes", "_spare", "_spare_size", "room", "shared", "turns")
+    __slots__ = ("_sizes", "_spare", "_spare_size", "newcomers", "room", "shared", "turns")
 
     def __init__(self, room: Room | None = None) -> None:
         self.room = room  # limits the memory of partial frames; None: unlimited
         self.turns = Turns()
+        self.newcomers = Newcomers()
         self.shared = memoryview(bytearray(RECEIVE_SIZE))
         self._sizes: list[int] = []  # of the spare buffers, sorted
         self._spare: dict[int, list[memoryview]] = {}  # by size

@@ -1,7 +1,11 @@
-"""TLS handshakes in progress: each is a task with a timeout, their number is limited, and none blocks the loop.
+"""TLS handshakes in progress: each has a deadline, their number is limited, and none blocks the loop.
 
 Signing takes milliseconds with a large key, so it is done in a thread. A client that does not finish in time is closed.
 If there are too many, the oldest is dropped, so that clients that never finish keep nobody else out.
+
+Hostile clients start hundreds of handshakes a second, so one must cost the loop little. It is a few callbacks and not a
+task, all of them share one timer, and a failure is a reason and not an exception: an exception that is kept refers to
+itself through its traceback, so that only the garbage collector can free it.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import logging
 import ssl
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -20,10 +25,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from socket import socket
 
+    from ottla.net.newcomers import Newcomers
+
 logger = logging.getLogger("ottla.net")
 
 HANDSHAKES_MAX: Final = 500
 HANDSHAKE_S: Final = 10.0
+EXPIRED_MAX: Final = 10  # at once; the next ones follow after EXPIRE_PAUSE_S
+EXPIRE_PAUSE_S: Final = 0.005
+THREADS: Final = 2
 RECEIVE_SIZE: Final = 16 * 1024
 RECORD_TYPES: Final = range(20, 24)
 RECORD_HEADER: Final = Struct(">BHH")  # type, version, size
@@ -31,16 +41,13 @@ RECORD_SIZE_MAX: Final = (16 << 10) + 2048  # larger ones are refused
 SIZE_MAX: Final = 256 * 1024  # the most bytes of a client before the end: its certificate and its chain
 
 
-class HandshakeError(Exception):
-    """The handshake failed; the text says why."""
-
-
 class Handshakes:
     """The handshakes of all listeners of a broker."""
 
     def __init__(self) -> None:
-        self._under_way: dict[asyncio.Task[Stream], None] = {}  # oldest first
-        self._pool = ThreadPoolExecutor(2, "tls")
+        self._under_way: dict[Handshake, None] = {}  # oldest first
+        self._pool = ThreadPoolExecutor(THREADS, "tls")
+        self._timer: asyncio.TimerHandle | None = None  # set while a handshake is in progress
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -49,106 +56,176 @@ class Handshakes:
         self,
         sock: socket,
         context: ssl.SSLContext,
+        newcomers: Newcomers,
         done: Callable[[Stream], None],
         failed: Callable[[str], None],
     ) -> None:
         """Do the handshake, then call one of the two functions."""
+        loop = asyncio.get_running_loop()
         if len(self._under_way) >= HANDSHAKES_MAX:
-            oldest = next(iter(self._under_way))
-            del self._under_way[oldest]
-            oldest.cancel()
-        task = asyncio.get_running_loop().create_task(self._shake_hands(sock, context))
-        self._under_way[task] = None
-        # Not in the task itself: a task that is cancelled before its first step never runs.
-        task.add_done_callback(partial(self._finish, done, failed))
+            next(iter(self._under_way)).fail("too many handshakes in progress")
+        handshake = Handshake(self, loop, sock, context, newcomers, done, failed)
+        self._under_way[handshake] = None
+        if self._timer is None:
+            self._timer = loop.call_at(handshake.deadline, self._expire, loop)
 
-    def _finish(
-        self, done: Callable[[Stream], None], failed: Callable[[str], None], task: asyncio.Task[Stream]
-    ) -> None:
-        self._under_way.pop(task, None)
-        if task.cancelled():
-            failed("too many handshakes in progress")
-            return
-        error = task.exception()
-        if error is None:
-            done(task.result())
-        elif isinstance(error, TimeoutError):
-            failed(f"it did not finish within {HANDSHAKE_S:g} s")
-        elif isinstance(error, OSError):
-            failed(error.strerror or "connection lost")
-        else:
-            if not isinstance(error, HandshakeError):
-                logger.error("a handshake failed", exc_info=error)
-            failed(str(error) or type(error).__name__)
+    def forget(self, handshake: Handshake) -> None:
+        self._under_way.pop(handshake, None)
 
-    async def _shake_hands(self, sock: socket, context: ssl.SSLContext) -> Stream:
-        async with asyncio.timeout(HANDSHAKE_S):
-            return await self._exchange(sock, context)
+    def submit(self, work: Callable[[], None]) -> None:
+        self._pool.submit(work)
 
-    async def _exchange(self, sock: socket, context: ssl.SSLContext) -> Stream:
-        loop, stream, held, size_max = asyncio.get_running_loop(), Stream(context), bytearray(), SIZE_MAX
-        while True:
-            await receive_record(sock, held, size_max)
-            whole = whole_size(held)
-            size_max -= whole
-            stream.feed(held[:whole])
-            del held[:whole]
-            reason = ""
-            try:
-                finished = await loop.run_in_executor(self._pool, stream.shake_hands)
-            except ssl.SSLError as error:
-                reason = reason_of(error)
-            if owed := stream.take_cipher():  # after a failure, too: it tells the client why
-                await loop.sock_sendall(sock, owed)
-            if reason:
-                raise HandshakeError(reason)
-            if finished:
-                stream.feed(held)  # the start of the next record
-                return stream
+    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End the handshakes that took too long, a few at a time."""
+        self._timer, now = None, loop.time()
+        for handshake in list(islice(self._under_way, EXPIRED_MAX)):
+            if handshake.deadline <= now:
+                handshake.fail(f"it did not finish within {HANDSHAKE_S:g} s")
+        oldest = next(iter(self._under_way), None)
+        if oldest is not None:
+            self._timer = loop.call_at(max(oldest.deadline, now + EXPIRE_PAUSE_S), self._expire, loop)
 
-    async def close(self) -> None:
-        tasks = list(self._under_way)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for handshake in list(self._under_way):
+            handshake.fail("the broker stops")
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-async def receive_record(sock: socket, held: bytearray, size_max: int) -> None:
-    """Receive until TLS can continue. Bytes that arrive one by one wake up nothing else."""
-    loop, fd = asyncio.get_running_loop(), sock.fileno()
-    received: asyncio.Future[None] = loop.create_future()
+class Handshake:
+    """Receives whole records, lets a thread work on them, sends the result, until TLS is set up or has failed."""
 
-    def take() -> None:
-        error: Exception | None = None
+    __slots__ = (
+        "_all",
+        "_done",
+        "_ended",
+        "_failed",
+        "_held",
+        "_loop",
+        "_newcomers",
+        "_size_max",
+        "_socket",
+        "_stream",
+        "_waits",
+        "deadline",
+    )
+
+    def __init__(
+        self,
+        all_: Handshakes,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket,
+        context: ssl.SSLContext,
+        newcomers: Newcomers,
+        done: Callable[[Stream], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        self.deadline = loop.time() + HANDSHAKE_S
+        self._all = all_
+        self._loop = loop
+        self._socket = sock
+        self._stream = Stream(context)
+        self._newcomers = newcomers
+        self._done = done
+        self._failed = failed
+        self._held = bytearray()  # received, and not yet given to TLS
+        self._size_max = SIZE_MAX
+        self._waits = False  # behind work for other new clients
+        self._ended = False
+        loop.add_reader(sock.fileno(), self._on_readable)
+
+    def fail(self, reason: str) -> None:
+        self._end()
+        self._failed(reason)
+
+    def _end(self) -> None:
+        self._ended = True
+        self._all.forget(self)
+        fd = self._socket.fileno()
+        if fd >= 0:
+            self._loop.remove_reader(fd)
+            self._loop.remove_writer(fd)
+
+    def _on_readable(self) -> None:
+        if not self._newcomers.serve(self._receive) and not self._ended:
+            self._loop.remove_reader(self._socket.fileno())  # until it is served
+            self._waits = True
+
+    def _receive(self) -> None:
+        """Receive until TLS can continue. Bytes that arrive one by one wake no thread."""
+        if self._ended:
+            return
+        if self._waits:
+            self._waits = False
+            self._loop.add_reader(self._socket.fileno(), self._on_readable)
         try:
-            data = sock.recv(RECEIVE_SIZE)
+            data = self._socket.recv(RECEIVE_SIZE)
         except (BlockingIOError, InterruptedError):
             return
-        except OSError as failure:
-            data, error = b"", failure
-        held.extend(data)
+        except OSError as error:
+            self.fail(reason_of_loss(error))
+            return
+        self._held += data
         if not data:
-            error = error or HandshakeError("it disconnected")
-        elif len(held) > size_max:
-            error = HandshakeError(f"more than {SIZE_MAX} bytes")
-        elif not whole_size(held):
-            return
-        loop.remove_reader(fd)
-        if received.done():  # it was cancelled
-            return
-        if error is None:
-            received.set_result(None)
-        else:
-            received.set_exception(error)
+            self.fail("it disconnected")
+        elif len(self._held) > self._size_max:
+            self.fail(f"more than {SIZE_MAX} bytes")
+        elif whole_size(self._held):
+            self._loop.remove_reader(self._socket.fileno())
+            self._continue()
 
-    if whole_size(held):
-        return
-    loop.add_reader(fd, take)
-    try:
-        await received
-    finally:
-        loop.remove_reader(fd)
+    def _continue(self) -> None:
+        """Give the whole records to TLS."""
+        whole = whole_size(self._held)
+        self._size_max -= whole
+        self._stream.feed(self._held[:whole])
+        del self._held[:whole]
+        self._all.submit(self._work)
+
+    def _work(self) -> None:
+        """Runs in a thread."""
+        finished, reason = False, ""
+        try:
+            finished = self._stream.shake_hands()
+        except ssl.SSLError as error:
+            reason = reason_of(error)
+        except Exception as error:
+            logger.exception("a handshake failed")
+            reason = str(error) or type(error).__name__
+        try:
+            self._loop.call_soon_threadsafe(self._newcomers.serve, partial(self._after_work, finished, reason))
+        except RuntimeError:  # the loop is closed
+            return
+
+    def _after_work(self, finished: bool, reason: str) -> None:
+        if not self._ended:
+            # After a failure, too: it tells the client why.
+            self._send(memoryview(self._stream.take_cipher()), finished, reason)
+
+    def _send(self, cipher: memoryview, finished: bool, reason: str) -> None:
+        while cipher:
+            try:
+                sent = self._socket.send(cipher)
+            except (BlockingIOError, InterruptedError):
+                self._loop.add_writer(self._socket.fileno(), self._send, cipher, finished, reason)
+                return
+            except OSError as error:
+                self.fail(reason or reason_of_loss(error))
+                return
+            cipher = cipher[sent:]
+        if reason:
+            self.fail(reason)
+        elif finished:
+            self._end()
+            self._stream.feed(self._held)  # the start of the next record
+            self._done(self._stream)
+        else:
+            self._loop.remove_writer(self._socket.fileno())
+            if whole_size(self._held):
+                self._continue()
+            else:
+                self._loop.add_reader(self._socket.fileno(), self._on_readable)
 
 
 def whole_size(data: bytearray) -> int:
@@ -172,3 +249,7 @@ def reason_of(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate was rejected ({error.verify_message})"
     return (error.reason or "no TLS").replace("_", " ").lower()
+
+
+def reason_of_loss(error: OSError) -> str:
+    return error.strerror or "connection lost"

@@ -209,7 +209,7 @@ def make_deterministic(loop: SimLoop, chance: Random) -> Iterator[None]:
         randbelow=lambda limit: chance.randrange(limit), token_bytes=chance.randbytes, token_hex=_hex(chance)
     )
     identities = mock.Mock(uuid4=lambda: "-".join(f"{chance.getrandbits(32):08x}" for _ in range(4)))
-    places = ("ottla.net.turns", "ottla.net.dispatch", "ottla.net.connection")
+    places = ("ottla.net.turns", "ottla.net.newcomers", "ottla.net.dispatch", "ottla.net.connection")
     with contextlib.ExitStack() as stack:
         for place in places:
             stack.enter_context(mock.patch(f"{place}.monotonic", loop.time))
