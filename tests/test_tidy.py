@@ -171,7 +171,9 @@ ADAPTORS = {
 ROOTS = {
     "net/connection.py",
     "net/dispatch.py",
+    "net/newcomers.py",
     "net/turns.py",
+    "security/handshake.py",  # a thread whose failure nobody else would see
     "handlers/finishing.py",  # a future that a client waits for
     "metrics/http.py",
     "replica/waits.py",

@@ -79,7 +79,7 @@ async def answer(
     with ours, theirs:
         ours.setblocking(False)
         theirs.setblocking(False)
-        handshakes.begin(ours, context, Newcomers(), ended.set_result, ended.set_result)
+        handshakes.begin(ours, context, Newcomers().serve, ended.set_result, ended.set_result)
         await talk(theirs)
         async with asyncio.timeout(30):
             result = await ended
@@ -145,7 +145,7 @@ def test_many_that_never_finish_end_a_few_at_a_time(context: ssl.SSLContext, mon
         handshakes, ended = Handshakes(), list[str]()
         for ours, _ in pairs:
             ours.setblocking(False)
-            handshakes.begin(ours, context, Newcomers(), pytest.fail, ended.append)  # type: ignore[arg-type]
+            handshakes.begin(ours, context, Newcomers().serve, pytest.fail, ended.append)  # type: ignore[arg-type]
         seen = set[int]()
 
         def count() -> bool:
@@ -172,7 +172,7 @@ def test_one_too_many_ends_the_oldest(context: ssl.SSLContext, monkeypatch: pyte
         handshakes, ended = Handshakes(), list[int]()
         for at, (ours, _) in enumerate(pairs):
             ours.setblocking(False)
-            handshakes.begin(ours, context, Newcomers(), pytest.fail, partial(note, ended, at))  # type: ignore[arg-type]
+            handshakes.begin(ours, context, Newcomers().serve, pytest.fail, partial(note, ended, at))  # type: ignore[arg-type]
         assert ended == [0]
         handshakes.close()
         assert ended == [0, 1, 2]

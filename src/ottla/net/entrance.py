@@ -55,7 +55,7 @@ class Entrance:
         self._handshakes.begin(
             sock,
             self.certificates.context,
-            newcomers,
+            newcomers.serve,
             greet,
             lambda reason: turn_away(f"TLS handshake failed: {reason}"),
         )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from socket import socket
 
-    from ottla.net.newcomers import Newcomers
+    Serve = Callable[[Callable[[], None]], bool]
 
 logger = logging.getLogger("ottla.net")
 
@@ -56,15 +56,15 @@ class Handshakes:
         self,
         sock: socket,
         context: ssl.SSLContext,
-        newcomers: Newcomers,
+        serve: Serve,
         done: Callable[[Stream], None],
         failed: Callable[[str], None],
     ) -> None:
-        """Do the handshake, then call one of the two functions."""
+        """Do the handshake, then call one of the two functions. `serve` (of `Newcomers`) does its steps on the loop."""
         loop = asyncio.get_running_loop()
         if len(self._under_way) >= HANDSHAKES_MAX:
             next(iter(self._under_way)).fail("too many handshakes in progress")
-        handshake = Handshake(self, loop, sock, context, newcomers, done, failed)
+        handshake = Handshake(self, loop, sock, context, serve, done, failed)
         self._under_way[handshake] = None
         if self._timer is None:
             self._timer = loop.call_at(handshake.deadline, self._expire, loop)
@@ -103,7 +103,7 @@ class Handshake:
         "_failed",
         "_held",
         "_loop",
-        "_newcomers",
+        "_serve",
         "_size_max",
         "_socket",
         "_stream",
@@ -117,7 +117,7 @@ class Handshake:
         loop: asyncio.AbstractEventLoop,
         sock: socket,
         context: ssl.SSLContext,
-        newcomers: Newcomers,
+        serve: Serve,
         done: Callable[[Stream], None],
         failed: Callable[[str], None],
     ) -> None:
@@ -126,7 +126,7 @@ class Handshake:
         self._loop = loop
         self._socket = sock
         self._stream = Stream(context)
-        self._newcomers = newcomers
+        self._serve = serve
         self._done = done
         self._failed = failed
         self._held = bytearray()  # received, and not yet given to TLS
@@ -148,7 +148,7 @@ class Handshake:
             self._loop.remove_writer(fd)
 
     def _on_readable(self) -> None:
-        if not self._newcomers.serve(self._receive) and not self._ended:
+        if not self._serve(self._receive) and not self._ended:
             self._loop.remove_reader(self._socket.fileno())  # until it is served
             self._waits = True
 
@@ -194,7 +194,7 @@ class Handshake:
             logger.exception("a handshake failed")
             reason = str(error) or type(error).__name__
         try:
-            self._loop.call_soon_threadsafe(self._newcomers.serve, partial(self._after_work, finished, reason))
+            self._loop.call_soon_threadsafe(self._serve, partial(self._after_work, finished, reason))
         except RuntimeError:  # the loop is closed
             return
 
