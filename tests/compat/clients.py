@@ -1,4 +1,4 @@
-"""What the suite asks of every Kafka client: in this process, or of a program in another language.
+"""The interface of every Kafka client of the suite: in this process, or a program in another language.
 
 A program (an agent) reads one command per line from its standard input and prints one JSON object per line:
 
@@ -14,7 +14,7 @@ A program (an agent) reads one command per line from its standard input and prin
     trim     topic  partition  offset                                           -> {"ok": low watermark}
 
 Words are separated by tabs. A record is timestamp|key|value|name:value,name:value; bytes are hexadecimal, null is "-".
-What a broker refuses is {"refused": Kafka's error code, "message": text}; anything else is {"failed": text}.
+An error of the broker is {"refused": Kafka's error code, "message": text}; anything else is {"failed": text}.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TIMEOUT_S: Final = 60.0
 
 
 class Record(NamedTuple):
-    """What a user sends and gets; a timestamp of None is one that the client or the broker chose."""
+    """A record. A timestamp of None is chosen by the client or the broker."""
 
     timestamp: int | None
     key: bytes | None
@@ -49,7 +49,7 @@ class Stored(NamedTuple):
 
 
 class Refused(Exception):
-    """The broker answered with an error code, and the client handed it to its user."""
+    """The broker answered with an error code, which the client reported."""
 
     def __init__(self, code: int, message: str = "") -> None:
         super().__init__(f"{code}: {message}")
@@ -57,7 +57,7 @@ class Refused(Exception):
 
 
 class Client(ABC):
-    """One client library as its users use it. `lacks` names the calls and features that the library has not."""
+    """One client library, called as its users do. `lacks` names the calls and features that it does not have."""
 
     name: str
     codecs: tuple[str, ...] = CODECS

@@ -1,4 +1,4 @@
-"""Every client family of the suite by name: how it is built (once per machine, into the judge's cache) and opened."""
+"""Every client library of the suite by name: how it is built (once per machine, in the judge's cache) and started."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def simple_agent(bootstrap: str) -> Agent:
 
 
 def librdkafka_of(version: str, bootstrap: str) -> Confluent:
-    """librdkafka told not to ask for the broker's versions but to believe that it is an old one."""
+    """librdkafka configured not to ask for the broker's versions, but to assume an old broker."""
     settings: dict[str, str | bool | int] = {
         "api.version.request": False,
         "broker.version.fallback": version,

@@ -1,4 +1,4 @@
-"""Data folders seen from outside: what Apache Kafka's own tools say of them, and what a broker serves from them."""
+"""Data folders seen from outside: the output of Apache Kafka's tools, and what a broker serves from them."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def last_epoch(partition: Path) -> int:
 
 
 def znodes(data: Path, node_id: int) -> list[str]:
-    """Paths and data that make a cluster in ZooKeeper of the topics that lie in a folder."""
+    """The znodes of a cluster that has the topics of a folder."""
     topics: dict[str, dict[int, Path]] = {}
     for folder in data.iterdir():
         if found := re.fullmatch(r"(.+)-(\d+)", folder.name):

@@ -18,7 +18,7 @@ class Kcat:
         self._command = ["kcat", "-b", bootstrap, *words]
 
     def run(self, *arguments: str | int, stdin: bytes = b"") -> bytes:
-        """Run to the end; anything but success is an error that shows what kcat said."""
+        """Run to the end. A failure raises an error with kcat's output."""
         words = [*self._command, *map(str, arguments)]
         done = subprocess.run(words, input=stdin, capture_output=True, timeout=TIMEOUT_S, check=False)
         assert done.returncode == 0, f"{' '.join(words)}: {done.stderr.decode(errors='replace')}"

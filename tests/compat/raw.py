@@ -1,4 +1,4 @@
-"""Requests made by hand from bytes, without any of Ottla's own code: what no client library can be made to send.
+"""Requests built from bytes, without any of Ottla's own code: also those that no client library sends.
 
 Only the non-flexible versions are built here (and the flexible request header, for hostile tests). Batches and message
 sets follow the published formats: magic 2 with CRC-32C over everything after the checksum, magic 0 and 1 with CRC-32.
@@ -145,7 +145,7 @@ def array(items: Sequence[bytes]) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Zigzag, as records have it."""
+    """A zigzag varint, as in records."""
     number = (value << 1) ^ (value >> 63)
     out = bytearray()
     while number > 127:
@@ -249,7 +249,7 @@ def pairs(data: bytes, count: int) -> Iterator[tuple[bytes | None, bytes | None]
 
 
 def batches(data: bytes) -> list[Batch]:
-    """Every whole batch of fetched bytes: magic 2 and a good checksum, or it fails; a torn tail is left out."""
+    """Every complete batch of fetched bytes, which must be magic 2 with a right checksum; a partial tail is left out."""
     found, position = [], 0
     while position + 12 <= len(data):
         (size,) = struct.unpack_from(">i", data, position + 8)

@@ -1,7 +1,7 @@
-"""Every client family does what its users do, and gets the answers that Apache Kafka gives.
+"""Every client library in typical use gets the same answers as from Apache Kafka.
 
-One scenario for all: `pytest --judge tests/compat` runs it against Apache Kafka. What a library cannot say (old formats
-have no headers, some have no admin calls) is in its `lacks`; such a test does not exist for that client.
+One scenario for all: `pytest --judge tests/compat` runs it against Apache Kafka. What a library does not support (old
+formats have no headers, some have no admin calls) is in its `lacks`; such a test does not exist for that client.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, INVALID_TOPIC, INVALID_REPLICATION = 1, 3, 1
 
 
 def story(client: Client) -> list[Record]:
-    """Records with everything that may be absent, empty, repeated or long, as far as the client can say it."""
+    """Records with absent, empty, repeated and long parts, as far as the client supports them."""
     headers: list[tuple[tuple[str, bytes | None], ...]] = [()] * 5
     if "headers" not in client.lacks:
         headers = [
@@ -78,7 +78,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[Client]:
 
 @pytest.fixture
 def place(client: Client, request: pytest.FixtureRequest) -> Iterator[Raw]:
-    """A connection of our own to the broker that the client talks to, to look behind its back."""
+    """A second connection to the client's broker, to check what it did."""
     with Raw(request.getfixturevalue("old_broker" if client.name in OLD else "broker").port) as raw:
         yield raw
 
@@ -93,7 +93,7 @@ def topic(place: Raw, fresh: Callable[[str], str], client: Client) -> str:
 
 
 def settled(answer: Callable[[], bool]) -> None:
-    """Wait for what the broker has promised to come true: Apache Kafka answers before all of it has heard."""
+    """Wait until a change is visible: Apache Kafka answers before all its nodes know it."""
     last: object = "not yet"
 
     def ready() -> bool:

@@ -1,4 +1,4 @@
-"""What one client writes every other reads: the same keys, values, headers and times, in every codec.
+"""Every client reads what every other wrote: the same keys, values, headers and times, in every codec.
 
 Each writer fills one topic per codec; then each reader reads all of them. Readers of the old formats see everything but
 headers (and, before 0.10, times), because the broker converts down for them.
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.xdist_group("cross")
 
 
 class Shelf(NamedTuple):
-    """One topic and what was written into it."""
+    """One topic and what was written to it."""
 
     writer: str
     codec: str

@@ -1,7 +1,7 @@
-"""Folders change hands: Apache Kafka's tools accept ours, Apache Kafka starts on ours, and we start on theirs.
+"""Exchanged data folders: Apache Kafka's tools accept ours, Apache Kafka starts on ours, and Ottla starts on Kafka's.
 
-Whatever a broker served before, the other serves afterwards: the same batches byte for byte, the same offsets, and the
-same memory of idempotent producers.
+Both serve the same from one folder: the same batches byte for byte, the same offsets, and the same state of idempotent
+producers.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def offset_at(port: int, topic: str, timestamp: int) -> int:
 
 
 class Legacy(NamedTuple):
-    """What an Apache Kafka served, and its folder as it was left."""
+    """What an Apache Kafka served, and its folder after it stopped."""
 
     stopped: Path
     killed: Path

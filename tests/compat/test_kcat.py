@@ -1,4 +1,4 @@
-"""kcat, the command line of librdkafka 2.0, with the broker's versions asked for and with those of 0.8.2 assumed."""
+"""kcat, the command line of librdkafka 2.0, which asks for the broker's versions, or assumes those of 0.8.2."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Requests that only bytes made by hand can be: Ottla and Apache Kafka 3.9 get the same ones and must answer alike.
+"""Requests that no client library sends: Ottla and Apache Kafka 3.9 must give the same answers.
 
-The old SimpleConsumer's versions with magic 0 and 1 messages, nested gzip sets, bad and hostile records, and the life
-of idempotent producers (duplicates, gaps, fences). Each story runs on both brokers and tells what it saw; the stories
-are compared, and the facts that matter are stated as well, so that a reader need not run Kafka to know them.
+The old SimpleConsumer's versions with magic 0 and 1 messages, nested gzip sets, bad and hostile records, and
+idempotent producers (duplicates, gaps, fences). Each scenario runs on both brokers, and the results are compared. The
+important facts are asserted as well, so that a reader need not run Kafka to know them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Both(NamedTuple):
     theirs: Raw
 
     def tell(self, story: Callable[[Raw], T]) -> T:
-        """Run a story on both brokers; the two must tell the same."""
+        """Run a scenario on both brokers. The results must be equal."""
         ours, theirs = story(self.ours), story(self.theirs)
         assert ours == theirs, "left: Ottla, right: Apache Kafka"
         return ours
@@ -298,7 +298,7 @@ def test_an_unknown_codec_is_refused_by_name_where_kafka_stumbles(both: Both, to
 
 @pytest.mark.parametrize("codec", [1, 2, 3])
 def test_what_does_not_inflate_is_refused(both: Both, topic: str, codec: int) -> None:
-    """Kafka has no better word for it than that it did not expect this."""
+    """Kafka has no better error for it than an unknown server error."""
     data = batch([b"a"], attributes=codec, timestamp=TIME)
     assert produce(both.ours, topic, data).error == INVALID_RECORD
     assert produce(both.theirs, topic, data).error == UNKNOWN_SERVER_ERROR
@@ -391,7 +391,7 @@ def test_unknown_topics(both: Both, key: int, body: bytes) -> None:
 
 
 def test_old_fetch_versions_of_new_batches(both: Both, fresh: Callable[[str], str]) -> None:
-    """Down-conversion, and what cannot be converted: zstd is younger than the versions below 10."""
+    """Down-conversion, and what cannot be converted: versions below 10 do not know zstd."""
     topics = {codec: made(both, fresh(f"new-{codec}"), {"compression.type": codec})
               for codec in ("uncompressed", "gzip", "snappy", "lz4", "zstd")}  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Apache Kafka's own command line tools (4.3) against the broker: what a Kafka operator types every day.
+"""Apache Kafka's own command line tools (4.3) against the broker, in everyday use.
 
 The expectations hold for Apache Kafka as well (`--judge`): they are what the tools print there.
 """

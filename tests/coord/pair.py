@@ -1,4 +1,4 @@
-"""Two brokers that take each other for members of one cluster: one image for both, and peers that are real.
+"""Two brokers that act as members of one cluster: they share one metadata image, and send each other real requests.
 
 near, __transaction_state      led by broker 1
 far, __consumer_offsets        led by broker 2
@@ -34,7 +34,7 @@ def parts_of(broker: BrokerThread) -> Any:
 
 
 def on_loop(broker: BrokerThread, work: Any) -> Any:
-    """Have a broker's loop do something, and wait for it."""
+    """Run something on a broker's loop, and wait for it."""
 
     async def scene() -> Any:
         found = work()

@@ -1,4 +1,4 @@
-"""What a coordinator tells is committed: with a partition whose high watermark the test holds back and lets go."""
+"""A coordinator returns only what is committed. The test controls the high watermark of its partition."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOT_LEADER = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 class Held(Partition):
-    """Committed is what the test says."""
+    """A partition whose high watermark the test sets."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -61,7 +61,7 @@ class Held(Partition):
 
 
 class Ending(Counter):
-    """A counter that has something done elsewhere when it was counted."""
+    """A counter that starts other work after it has counted."""
 
     def end(self, key: bytes, token: int) -> Decision:
         decision = self.add(key, token)
@@ -200,7 +200,7 @@ def test_when_leadership_goes_nothing_uncommitted_is_told_or_done(tmp_path: Path
 def test_a_commit_that_fails_is_told_and_what_follows_from_it_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log may say so before the coordinator is told that it is none any more."""
+    """The log may fail the commit before the coordinator learns that it lost the partition."""
     monkeypatch.setattr("ottla.coord.runtime.RETRY_S", 0.01)
 
     async def story(runtime: Runtime[Ending], partition: Held, done: list[bytes]) -> None:

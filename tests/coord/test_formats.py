@@ -1,4 +1,4 @@
-"""The records of the internal topics against Kafka's definitions, and through Kafka's types and versions."""
+"""The records of the internal topics: compared with Kafka's definitions, in all their types and versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns over topic names: the language of RE2, the same answers as RE2/J, and no pattern that takes for ever."""
+"""Patterns for topic names: the syntax of RE2, the same results as RE2/J, and bounded time for every pattern."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A coordinator on a replicated partition: what followers have not fetched is told to nobody, in any role."""
+"""A coordinator on a replicated partition never returns what the followers have not fetched yet."""
 
 from __future__ import annotations
 

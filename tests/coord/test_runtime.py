@@ -1,4 +1,4 @@
-"""The runtime with a machine that counts: order, waiting, failure, loading, timers, losing the partition."""
+"""The coordinator runtime with a machine that counts: order, waiting, failure, loading, timers, loss of partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs that once broke something, or would break a simpler broker: kept as small files in `corpus/`, and replayed.
+"""Inputs that once broke something, or would break a simpler broker. They are small files in `corpus/`, and replayed.
 
     # what it does, or once did
     frame                         a request as it comes, from its API key on
@@ -6,7 +6,7 @@
     message MetadataRequest 4     the body of a message, for the decoder
     00112233…                     the bytes, in hexadecimal, on as many lines as it takes
 
-What a fuzzer finds is written there by `keep`, so that it is there after its repair, too.
+`keep` adds what a fuzzer finds, so that it is still tested after the repair.
 """
 
 from __future__ import annotations

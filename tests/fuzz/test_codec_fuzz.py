@@ -1,4 +1,5 @@
-"""Hostile bytes at every message and version: a decoder answers with a message or with DecodeError, soon and in little.
+"""Hostile bytes for every message and version: a decoder returns a message or raises DecodeError, in little time and
+memory.
 
 Four kinds of bytes: anything; a good message with some bits flipped; one with a part of it replaced by a length that
 promises far too much; one that was cut and continued with something else. Whatever comes out of the decoder must go
@@ -98,7 +99,7 @@ def flipped(good: bytes, random: Random) -> bytes:
 
 
 def stuffed(good: bytes, random: Random) -> bytes:
-    """A length that promises what is not there, somewhere."""
+    """Replace a part by a length that is far too large."""
     at = random.randint(0, len(good))
     length = random.choice(HOSTILE)
     return good[:at] + length + good[at + random.choice([0, 1, len(length)]) :]
@@ -110,7 +111,7 @@ def spliced(good: bytes, random: Random) -> bytes:
 
 
 def verified(cls: type[Any], version: int, data: bytes, folder: Path = CORPUS) -> bool:
-    """`check`, and what fails is kept for ever."""
+    """`check`; inputs that fail are kept in the corpus."""
     try:
         return check(cls, version, data)
     except Exception as error:

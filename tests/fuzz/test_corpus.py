@@ -1,4 +1,5 @@
-"""Every input of the corpus once more: a decoder reads or refuses it, a live broker answers or hangs up, and lives."""
+"""Every input of the corpus again: a decoder reads or refuses it, and a running broker answers it or closes the
+connection, and keeps running."""
 
 from __future__ import annotations
 

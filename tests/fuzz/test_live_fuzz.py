@@ -1,9 +1,10 @@
-"""Hostile bytes at a live broker: it lives, stays small, serves the others, and answers or closes as Kafka does.
+"""Hostile bytes for a running broker: it survives, its memory stays bounded, it serves other clients, and it answers or
+closes as Kafka does.
 
 Every API key at every version, each with a good request of random content and with cut, flipped, stuffed and random
 bytes; unknown keys and versions; headers of garbage; compression bombs. A witness produces and fetches on a connection
-of its own all the while and measures how long it waits. A traceback in the broker's log is a failure too: whatever the
-bytes were, somebody should have expected them.
+of its own all the while and measures how long it waits. A traceback in the broker's log is a failure too: it must
+expect any bytes.
 
 SEEDS sets how many rounds.
 """
@@ -65,7 +66,7 @@ def broker() -> Iterator[Ottla]:
 
 
 class Witness:
-    """Somebody else's connection: produces, fetches, and remembers the longest wait."""
+    """The connection of another client: produces, fetches, and remembers the longest wait."""
 
     def __init__(self, broker: Ottla) -> None:
         self._broker = broker
@@ -102,7 +103,7 @@ class Witness:
 
 @pytest.fixture
 def witness(broker: Ottla) -> Iterator[Witness]:
-    """The promises that hold whatever a test sends."""
+    """Checks what must hold whatever a test sends."""
     small_mb, seen = broker.rss_mb(), broker.log.stat().st_size
     with Witness(broker) as watching:
         yield watching
@@ -116,7 +117,7 @@ def witness(broker: Ottla) -> Iterator[Witness]:
 
 
 def answered(port: int, frame: bytes) -> bytes | None:
-    """Send one frame; the answer, or None when the connection was closed or the broker lets us wait."""
+    """Send one frame. Returns the answer; None if the connection was closed or no answer came in time."""
     with Raw(port, timeout_s=PATIENCE_S) as raw:
         try:
             raw.send_frame(frame)
@@ -218,7 +219,7 @@ def test_bombs_in_old_message_sets(broker: Ottla, bombs: Bombs, witness: Witness
 def test_bombs_where_batches_must_be_opened(
     broker: Ottla, bombs: Bombs, witness: Witness, configs: dict[str, str]
 ) -> None:
-    """A compacted topic and one with a codec of its own look at records, and so inflate."""
+    """For a compacted topic and for one with its own codec, the broker has to decompress records."""
     with Raw(broker.port, timeout_s=30) as raw:
         topic = f"bomb-{next(iter(configs.values()))}"
         assert create_topic(raw, topic, 1, configs) == 0

@@ -1,4 +1,4 @@
-"""A broker for group stories: sessions may be short, and nobody waits for a first rebalance."""
+"""A broker for group tests: sessions may be short, and there is no delay before the first rebalance."""
 
 from __future__ import annotations
 

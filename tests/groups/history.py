@@ -1,8 +1,8 @@
-"""What group members saw, and the laws that every such history obeys.
+"""The events that group members saw, and the laws that hold for every such history.
 
 Events are those of hosts/program.py; the driver adds what happens to whole processes: `killed`, `frozen` (SIGSTOP) and
-`thawed`, and `away` when the broker was killed. All carry one clock. The laws (each function returns the breaches it
-finds, in words):
+`thawed`, and `away` when the broker was killed. All have times of one clock. The laws (each function returns a list of
+violations):
 
     one_owner      a partition has one owner at a time: an ownership begins with `assigned` and ends with `revoked`,
                    `left` or `killed`. Only one that ends with `lost`, or whose owner was frozen or without its broker,
@@ -53,12 +53,12 @@ class Ownership(NamedTuple):
         return self.start <= at and (self.end is None or at <= self.end)
 
     def may_be_taken(self, at: int) -> bool:
-        """Whether the group may have given the part to another by then, without this owner's word."""
+        """Whether the group may have assigned the partition to another member by then without this owner's consent."""
         return not self.holds(at) or self.how == "lost" or (self.frozen is not None and self.frozen < at)
 
 
 def ordered(events: Iterable[Event]) -> list[Event]:
-    """By time. The answer to a commit from before a freeze is read after the thaw, but it was given before."""
+    """By time. The answer to a commit sent before a freeze is read after it, but was given before."""
     began: dict[str, int] = {}  # the commit that is under way
     thawed: dict[str, int] = {}
     found = []
@@ -137,7 +137,7 @@ def one_owner_in_a_generation(events: Sequence[Event]) -> list[str]:
 
 
 class Reading:
-    """How far one partition was read and committed while a history is walked through."""
+    """How far one partition was read and committed, at one point of a history."""
 
     def __init__(self) -> None:
         self.owner: str | None = None  # the member of the latest poll

@@ -1,4 +1,4 @@
-"""The driver's side of the hosts: processes with group members in them, and the journal of all they print."""
+"""The driver's side of the hosts: processes with group members, and the journal of their output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SETTLE_S: Final = 90.0
 
 
 class Journal:
-    """Every event of every host, in the order of arrival; waiters are woken by each."""
+    """Every event of every host, in the order of arrival. Each event wakes those who wait."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -47,18 +47,18 @@ class Journal:
             return [event for event in self.events if event.group == group]
 
     def owned(self, group: str) -> dict[str, frozenset[str]]:
-        """What each member owns now, by its own account."""
+        """What each member owns now, as it reported."""
         with self._news:
             return {member: frozenset(parts) for (of, member), parts in self._owned.items() if of == group and parts}
 
     def wait(self, ready: Callable[[], bool], seconds: float = SETTLE_S) -> bool:
-        """Until `ready`, asked after each event; False when time is up."""
+        """Wait until `ready`, which is called after each event. False after the time limit."""
         with self._news:
             return self._news.wait_for(ready, seconds)
 
 
 class Host:
-    """A process of one client family. Members are known by name in the whole journal."""
+    """A process with members of one client library. Their names are unique in the journal."""
 
     def __init__(self, family: str, bootstrap: str, journal: Journal) -> None:
         self.family = family
@@ -98,7 +98,7 @@ class Host:
             self._journal.add(Event(time.monotonic_ns(), group, member, what))
 
     def kill(self) -> None:
-        """SIGKILL; what it had printed before belongs to the history, and its members end here."""
+        """SIGKILL. Its output until now belongs to the history, and its members end here."""
         self._process.kill()
         self._process.wait()
         self._reader.join()

@@ -1,7 +1,7 @@
-"""One story for every client family, told to several groups at once: members come, go, crash, freeze and crowd.
+"""One scenario for every client library, run by several groups at once: members join, leave, crash, freeze and crowd.
 
-Each group has an assignor of its own; all read the same two topics of two partitions, into which somebody writes all
-the time. After each step the groups must settle: all partitions owned, shared out as the assignor does it.
+Each group has an assignor of its own; all read the same two topics of two partitions, to which a producer writes all
+the time. After each step the groups must settle: all partitions owned, as the assignor assigns them.
 
     alone     a                  the first member has everything
     three     a b v              two more, one of them in a process that will not live long
@@ -63,7 +63,7 @@ class Plan(NamedTuple):
 
 
 class Story(NamedTuple):
-    """What a group went through. `steps` is what each member owned when the group had settled."""
+    """The results of a group. `steps` has what each member owned whenever the group had settled."""
 
     plan: Plan
     events: list[Event]
@@ -74,7 +74,7 @@ class Story(NamedTuple):
 
 
 class Writer:
-    """Writes into every partition all the time; `stop` says how many records each has."""
+    """Writes to every partition all the time. `stop` returns how many records each has."""
 
     def __init__(self, bootstrap: str, topics: Sequence[str]) -> None:
         # Idempotent: a record is there once, also when its broker was killed between the append and the answer.
@@ -108,7 +108,7 @@ class Writer:
 
 
 def shape(plan: Plan, topics: Sequence[str], members: int) -> Counter[frozenset[str]] | Counter[int]:
-    """What the assignor makes of so many members: the sets that they own, or only their sizes where it has a choice."""
+    """The assignment for this many members: what each owns, or only how much if the assignor has a choice."""
     left, right = sorted(topics)
     if plan.assignor not in ("range", "roundrobin"):
         total = 2 * PARTITIONS
@@ -164,7 +164,7 @@ class Teller:
                     self.main.leave(f"{plan}/{member}")
 
     def settle(self, step: str, *members: str, static: bool = False) -> None:
-        """Wait for all groups, keep what their members own; a group that does not settle drops out of the story."""
+        """Wait for all groups, and record what their members own. A group that does not settle is left out."""
 
         def ready(plan: Plan) -> bool:
             owned = self.journal.owned(self.group(plan))

@@ -1,4 +1,4 @@
-"""What the tests of the log need again and again: a clock that stands still, batches, a store in a folder."""
+"""Helpers for the tests of the log: a clock that stands still, batches, a store in a folder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StillClock:
 
 
 class FaultyDisk(RealDisk):
-    """Fails as told: every write when `space` is used up, everything when `broken`."""
+    """A disk that fails: every write when `space` is used up, everything when `broken`."""
 
     def __init__(self) -> None:
         self.space_left: int | None = None
@@ -120,7 +120,7 @@ def a_log(folder: Path, disk: Disk | None = None, **options: object) -> Log:
 
 
 async def keep_house(store: LogStore) -> None:
-    """One turn of everything that looks after the logs, compaction left out."""
+    """One run of every housekeeping task except compaction."""
     house = store.housekeeping
     for work in (house.retain, house.flush, house.checkpoint, house.move, house.remove, house.look):
         await work()

@@ -1,4 +1,4 @@
-"""Blocks of an index that are kept for readers: they say what the file says, they are few, and they go with it."""
+"""Cached blocks of an index: they equal the file, their number is limited, and they are dropped with the file."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_scan_over_many_segments_leaves_few_behind() -> None:
 
 
 def test_another_thread_may_take_a_block_away_from_under_a_reader() -> None:
-    """Several brokers of a process share the bound. This one adds its blocks in the middle of a lookup of another."""
+    """Several brokers of a process share the limit. One of them adds blocks during a lookup of another."""
     block = b"".join(struct.pack(">II", 2 * at, at) for at in range(PER_BLOCK))
     read, others = Blocks(), [Blocks() for _ in range(KEPT_MAX)]
 

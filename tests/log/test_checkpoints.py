@@ -1,4 +1,4 @@
-"""The small files: texts that Apache Kafka wrote are read, texts that it would write are written."""
+"""Checkpoint files: those of Apache Kafka can be read, and ours are the same as its own."""
 
 from __future__ import annotations
 

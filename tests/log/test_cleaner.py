@@ -1,4 +1,4 @@
-"""The cleaner: which log it chooses, how it puts a result in place, and that one bad log does not stop the rest."""
+"""The cleaner: which log it chooses, how it swaps segments, and that one bad log does not stop the others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def put(log: Log, key: bytes, value: bytes | None = b"v", *, timestamp: int = NO
 
 
 def a_dirty_log(store: LogStore, topic: str, *, closed: int = 3, **options: object) -> Log:
-    """A log of as many closed segments, each with a value for the same key."""
+    """A log with this many closed segments, each with a value for the same key."""
     options = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0.5, **options}
     log = store.create(topic, 0, TOPIC_ID, settings(**options), 0)
     for at in range(closed):
@@ -115,7 +115,7 @@ def test_the_active_segment_and_all_above_the_last_stable_offset_stay_out(tmp_pa
 
 
 def test_a_segment_with_an_open_transaction_stays_out_although_the_dirty_part_begins_in_it(tmp_path: Path) -> None:
-    """Else a value gives way to one that may yet be aborted."""
+    """Otherwise a value would be replaced by one that may still be aborted."""
     store = a_store(tmp_path)
     log = a_dirty_log(store, "a", closed=0, cleanup_policy="compact,delete", min_cleanable_dirty_ratio=0)
     put(log, b"other")
@@ -203,7 +203,7 @@ def test_a_full_disk_is_no_reason_to_give_up_a_log(tmp_path: Path) -> None:
 
 
 class StuckDisk(FaultyDisk):
-    """The first rename to a name that ends so fails; `for_good`, all that follow."""
+    """The first rename to a name with this ending fails; with `for_good`, all later ones too."""
 
     def __init__(self, suffix: str, *, for_good: bool) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""Random lives of a compacted log: transactions, tombstones, rolls, compaction, DeleteRecords, stops and crashes.
+"""Random sequences on a compacted log: transactions, tombstones, rolls, compaction, DeleteRecords, stops and crashes.
 
-After every step a reader of committed records must find what it should: of each key the last committed value, never one
-that was aborted, never one that gave way to a tombstone, and every record at the offset where it was written.
+After every step a read_committed reader must find the last committed value of each key, no aborted value, no value that
+a tombstone deleted, and every record at the offset where it was written.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Life:
         self.begin()
 
     def begin(self) -> None:
-        """Start: after a crash if the store was not closed."""
+        """Start. If the store was not closed, this is a start after a crash."""
         self.store = a_store(self.folder, disk=HastyDisk(), clock=self.clock, topic=self.options)
         known = self.store.logs.get(("t", 0))
         self.log = known or self.store.create(
@@ -165,7 +165,7 @@ class Life:
 
 
 def read_committed(log: Log, stable: int) -> Written:
-    """What a consumer shows: it drops aborted records by the list that comes with them."""
+    """What a consumer returns: it drops aborted records by the list in the answer."""
     found: Written = {}
     offset = log.start
     while offset < stable and (piece := log.read(offset, 1 << 20, offset_max=stable)) is not None:

@@ -1,4 +1,4 @@
-"""Compaction: what Apache Kafka leaves, what a dict would remember, and nothing lost wherever it is interrupted."""
+"""Compaction: the same result as Apache Kafka's and as a dict's, and nothing lost wherever it is interrupted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OPTIONS: dict[str, Any] = {"cleanup_policy": "compact", "delete_retention_ms": H
 
 
 class HastyDisk(RealDisk):
-    """Forces nothing to the device: these tests are about names and bytes, and many."""
+    """A disk without fsync: these tests check names and bytes, and there are many."""
 
     def sync(self, fd: int, /) -> None:  # type: ignore[override]
         pass
@@ -202,7 +202,7 @@ def test_a_compacted_folder_opens_again_with_all_that_was_in_it(
 
 
 def kafka_plan(folder: Path, /, **changes: object) -> Plan:
-    """The partition that Apache Kafka compacted, as it was before, planned with the same knowledge."""
+    """The plan for the partition that Apache Kafka compacted, made from the same state."""
     producers, sources, aborted = Producers(str(folder), RealDisk()), [], []
     bases = list(kafka_compacted.SEGMENTS)
     for at, (base, (log, transactions)) in enumerate(kafka_compacted.SEGMENTS.items()):
@@ -522,11 +522,11 @@ def test_files_of_an_earlier_run_are_not_appended_to(tmp_path: Path) -> None:
 
 
 class CrashError(BaseException):
-    """The process is gone."""
+    """The process died."""
 
 
 class CrashingDisk(HastyDisk):
-    """Everything stops at the n-th rename from now, before or after it took effect."""
+    """Crashes at the n-th rename from now, before or after it took effect."""
 
     def __init__(self) -> None:
         self.renames_left = -1

@@ -30,7 +30,7 @@ def times_at(path: Path, *, size_max: int = 1 << 16, length: int | None = None) 
 
 
 def files_open_in(folder: Path) -> list[str]:
-    """Not a count of all: what other tests left is closed whenever it is collected."""
+    """Only those in this folder: files of other tests are closed at any time by the garbage collector."""
     found = []
     for number in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # closed meanwhile

@@ -1,4 +1,4 @@
-"""Apache Kafka as the judge: its dump tool accepts our folders, and the two brokers go on where the other stopped."""
+"""Apache Kafka as the judge: its dump tool accepts our folders, and each broker continues where the other stopped."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def varied(log: Log, seed: int = 1) -> None:
 
 
 def dumped(folder: Path, active: str = "") -> str:
-    """What the tool says of all files, checked; the listing of what it saw.
+    """The output of the tool for all files, after a check for errors.
 
     Files of the `active` segment are longer than their entries, as Kafka's own are: no sanity check passes those.
     """
@@ -105,7 +105,7 @@ def test_the_dump_tool_accepts_our_folder(tmp_path: Path, story: str) -> None:
 
 
 def consumed(bootstrap: str) -> list[tuple[int | None, bytes | None]]:
-    """Every record of orders-0 that a reader sees who reads everything."""
+    """Every record of orders-0, as a consumer reads it."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -130,7 +130,7 @@ def consumed(bootstrap: str) -> list[tuple[int | None, bytes | None]]:
 
 
 def held(log: Log) -> list[tuple[int | None, bytes | None]]:
-    """The same, as we read our files."""
+    """The same, read from our files."""
     found: list[tuple[int | None, bytes | None]] = []
     offset = log.start
     while read := log.read(offset, 1 << 20, offset_max=log.end):

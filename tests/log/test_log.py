@@ -1,4 +1,4 @@
-"""The log of a partition: offsets given out, bytes handed on, old ones let go, faults survived."""
+"""The log of a partition: assigned offsets, reads, deletion of old segments, and faults."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_a_topic_in_an_old_format_is_stored_message_by_message(tmp_path: Path, v
 
 
 def restarted(log: Log, folder: Path) -> Log:
-    """The log as it is after its broker has stopped in good order: of each producer the snapshot has one batch."""
+    """The log after a clean stop: the snapshot has one batch of each producer."""
     log.close()
     (folder / ".kafka_cleanshutdown").touch()
     return a_store(folder).logs["orders", 0]
@@ -299,7 +299,7 @@ def test_an_open_transaction_holds_the_last_stable_offset(tmp_path: Path) -> Non
 
 
 def test_the_last_stable_offset_is_not_before_the_start_of_the_log(tmp_path: Path) -> None:
-    """Or a reader of committed records would be sent to where there is nothing, again and again."""
+    """Otherwise a read_committed reader would be sent to an offset without records, again and again."""
     log = a_log(tmp_path)
     append(log, produced())
     append(log, in_transaction(0))
@@ -327,7 +327,7 @@ def test_aborted_transactions_are_listed_over_segments(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
 def test_an_aborted_transaction_that_cannot_be_written_down_is_told_from_memory(tmp_path: Path, number: int) -> None:
-    """And the recovery point stays before it, so that recovery would find it again."""
+    """The recovery point stays before it, so that recovery finds it again."""
     disk = FaultyDisk()
     log = a_log(tmp_path, disk=disk)
     append(log, in_transaction(0))
@@ -352,7 +352,7 @@ def failing(number: int) -> Callable[..., File]:
 
 
 def test_the_list_of_aborted_transactions_goes_with_the_bytes_that_are_read(tmp_path: Path) -> None:
-    """5,000 entries beside 1,000 bytes are no answer: Kafka bounds them by the end of what it returns."""
+    """5,000 entries for 1,000 bytes are too many. Kafka returns only those up to the end of the returned bytes."""
     log = a_log(tmp_path, segment_bytes=100_000, index_interval_bytes=1000)
     for at in range(400):
         append(log, in_transaction(at * 2))
@@ -522,7 +522,7 @@ def test_after_a_roll_closed_segments_are_to_be_flushed_with_their_indexes(tmp_p
 
 
 def test_the_indexes_of_a_segment_that_was_on_disk_before_it_was_closed_are_flushed_too(tmp_path: Path) -> None:
-    """Its last entries were written when it was closed, and recovery will not look at it again."""
+    """Its last entries were written when it was closed, and recovery will not read it again."""
     log = a_log(tmp_path)
     append(log, produced(2))
     log.flush(NOW_MS)
@@ -618,7 +618,7 @@ def test_a_broken_disk_takes_the_directory_offline(tmp_path: Path, number: int) 
 
 
 def test_a_flush_that_fails_takes_the_directory_offline(tmp_path: Path) -> None:
-    """What the disk holds after a failed fsync is unknown, and a second try would lie."""
+    """After a failed fsync the content of the disk is unknown, and a second fsync may wrongly succeed."""
     disk = FaultyDisk()
     log = a_log(tmp_path, disk=disk)
     append(log, produced())
@@ -653,7 +653,7 @@ def test_an_index_that_cannot_be_read_fails_that_log_only(tmp_path: Path, monkey
 
 
 def test_what_a_full_disk_did_not_take_is_written_again_before_it_counts(tmp_path: Path) -> None:
-    """The kernel takes it for written after a failed fsync; only writing it again makes it try again."""
+    """After a failed fsync the kernel regards the pages as written. Only writing them again makes it try again."""
     disk = FaultyDisk()
     log = a_log(tmp_path, disk=disk, segment_bytes=200)
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""A log does what a list of batches would do, whatever the order of operations, stops and crashes."""
+"""A log behaves like a list of batches, for any sequence of operations, stops and crashes."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def indexes_are_as_rebuilt(self) -> None:
-        """Of closed segments: the active one has yet to write its last time entry."""
+        """Closed segments only: the active one has not written its last time entry yet."""
         for segment in self.log.segments[:-1]:
             segment.largest()
             offsets, times = segment.offsets.entries(), segment.times.entries()

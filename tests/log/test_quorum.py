@@ -1,4 +1,4 @@
-"""What a KRaft quorum left behind, read from folders that Apache Kafka wrote, with and without a snapshot."""
+"""The metadata log of a KRaft quorum, read from folders that Apache Kafka wrote, with and without a snapshot."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""After any stop the log opens, ends at the last whole valid batch, and all that is derived is as it was."""
+"""After any stop the log opens, ends at the last complete valid batch, and all derived state is as before."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def begin(folder: Path, **options: str) -> tuple[LogStore, Log]:
 
 
 def again(folder: Path) -> Log:
-    """What another process finds that starts now; nobody stopped the first."""
+    """The log as another process finds it after a crash of the first."""
     return a_store(folder, topic=OPTIONS).logs["orders", 0]
 
 
@@ -46,7 +46,7 @@ def contents(folder: Path, *suffixes: str) -> dict[str, bytes]:
 
 
 def varied(log: Log) -> None:
-    """Producers, transactions, epochs, times that jump: something of everything that is derived from batches."""
+    """Producers, transactions, epochs, times that jump: something for each kind of derived state."""
     for at in range(12):
         append(log, produced(at % 3 + 1, size=at * 7, timestamp=NOW_MS + (at * 37) % 11), epoch=at // 4)
         append(log, from_producer(at, producer_id=100), epoch=at // 4)
@@ -107,7 +107,7 @@ def test_a_torn_tail_is_cut_wherever_it_is_torn(tmp_path: Path) -> None:
 
 
 def test_a_flipped_bit_ends_the_log_before_its_batch(tmp_path: Path) -> None:
-    """Wherever the checksum looks. It does not cover the offset and the epoch: there offsets must still grow."""
+    """Wherever the checksum covers it. It does not cover offset and epoch; there the offsets must still increase."""
     _, log = begin(tmp_path / "log")
     for _ in range(3):
         append(log, produced(2))
@@ -130,7 +130,7 @@ def test_a_flipped_bit_ends_the_log_before_its_batch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("junk", [b"\0" * 5000, b"\xff" * 100, bytes(range(256)) * 3])
 def test_junk_behind_the_last_batch_is_cut(tmp_path: Path, junk: bytes) -> None:
-    """Zeros are what a file system leaves of blocks it had promised but not written."""
+    """A file system leaves zeros in blocks that were allocated but not written."""
     _, log = begin(tmp_path)
     append(log, produced(2))
     path = log.folder / f"{NAME}.log"
@@ -176,7 +176,7 @@ def test_segments_behind_a_broken_one_are_dropped(tmp_path: Path) -> None:
 def test_a_segment_that_was_lost_whole_takes_the_later_ones_along_where_there_are_replicas(
     tmp_path: Path, replicated: bool
 ) -> None:
-    """Nobody fills a gap in the middle. Alone, what is there is better than nothing."""
+    """Nothing fills a gap in the middle. Without replicas, later segments are kept: better than nothing."""
     _, log = begin(tmp_path)
     for _ in range(40):
         append(log, produced(1, size=50))
@@ -189,7 +189,7 @@ def test_a_segment_that_was_lost_whole_takes_the_later_ones_along_where_there_ar
 
 
 def test_below_the_recovery_point_nothing_is_read(tmp_path: Path) -> None:
-    """A bad bit there is no crash's doing; reading terabytes at every start would be worse."""
+    """A bad bit there was not caused by a crash, and reading terabytes at every start would be worse."""
     _, log = begin(tmp_path)
     varied(log)
     flush = log.plan_flush(closed_only=True)
@@ -404,7 +404,7 @@ def test_many_partitions_recover_side_by_side(tmp_path: Path) -> None:
 
 
 def test_records_are_not_needed_to_recover(tmp_path: Path) -> None:
-    """A batch whose records are nonsense but whose checksum is right stays: what it holds is the producer's matter."""
+    """A batch with a correct checksum stays even if its records cannot be parsed."""
     _, log = begin(tmp_path)
     data = bytearray(batch.build(records(1)))
     data[-3:] = b"\xff\xff\xff"

@@ -1,4 +1,4 @@
-"""Which segments go: by age, by size, by the start of the log; never what is not replicated, never out of order."""
+"""Which segments are deleted: by age, by size, by the start of the log; only replicated ones, and in order."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_by_age_of_the_newest_record(tmp_path: Path, ages: list[int], left: int)
 
 
 def test_an_idle_log_is_emptied_too(tmp_path: Path) -> None:
-    """Its active segment is closed first: what is deleted is always closed."""
+    """Its active segment is closed first: only closed segments are deleted."""
     log = aged(tmp_path, [9, 8, 7], retention_ms=4 * HOUR_MS)
     assert log.retain(NOW_MS) == 3
     assert (log.start, log.end, log.size, len(log.segments)) == (3, 3, 0, 1)

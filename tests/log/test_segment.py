@@ -1,4 +1,4 @@
-"""One segment: what is appended is found again, by memory, by index and by scan, and a failed write leaves no trace."""
+"""One segment: batches are found in memory, by the index and by a scan; a failed write leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def fill(segment: Segment, count: int, *, size: int = 10, each: int = 2, timesta
 
 
 def reopened(segment: Segment) -> Segment:
-    """The same files as another process finds them."""
+    """The same files, opened by another process."""
     disk, stem = segment.disk, segment.stem
     lengths = (disk.stat(stem + ".index").st_size, disk.stat(stem + ".timeindex").st_size)
     size = disk.stat(stem + ".log").st_size
@@ -133,7 +133,7 @@ def test_a_failure_that_cannot_be_undone_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("at", range(8))
 @pytest.mark.parametrize("bit", [0x01, 0x10, 0x80])
 def test_a_flipped_bit_in_the_offset_index_is_healed_or_harmless(tmp_path: Path, at: int, bit: int) -> None:
-    """Whatever the entry says, what is found is right: an index is only a hint of where to start."""
+    """Whatever the entry says, the result is right: the index only says where to start."""
     segment = a_segment(tmp_path, index_interval_bytes=100)
     positions = fill(segment, 60)
     segment.seal()
@@ -179,7 +179,7 @@ def test_truncation_removes_the_batch_that_holds_the_offset(tmp_path: Path, cut:
 
 
 def test_a_truncation_inside_a_gap_ends_where_it_was_asked_to(tmp_path: Path) -> None:
-    """Compaction leaves gaps; the offsets in them were given out all the same."""
+    """Compaction leaves gaps, but the offsets in them were assigned."""
     segment = a_segment(tmp_path)
     fill(segment, 1)
     data = batch.build([batch.Record(BASE + 50, NOW_MS, b"k", b"v")])
@@ -288,7 +288,7 @@ def test_a_position_that_is_no_batch_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_damaged_header_is_told_and_what_lies_before_it_is_served(tmp_path: Path) -> None:
-    """After a clean stop nobody reads the whole file, so it comes out when somebody reads there."""
+    """After a clean stop the file is not read as a whole, so the damage is found when somebody reads there."""
     segment = a_segment(tmp_path, index_interval_bytes=100_000)
     positions = fill(segment, 60)
     segment.seal()

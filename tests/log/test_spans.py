@@ -1,4 +1,4 @@
-"""The walk over a log file sees every batch once, whatever the window, and stops where no batch can be."""
+"""A scan of a log file sees every batch once, with any window size, and stops where no batch can follow."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def names(folder: Path) -> set[str]:
 
 
 class BrokenFolderDisk(FaultyDisk):
-    """Whatever happens under one folder fails."""
+    """Every operation under one folder fails."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

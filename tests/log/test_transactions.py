@@ -1,4 +1,4 @@
-"""The transaction index: Apache Kafka's bytes, the search it serves, its repair."""
+"""The transaction index: the same bytes as Apache Kafka's, search, and repair."""
 
 from __future__ import annotations
 

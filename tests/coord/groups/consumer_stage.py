@@ -41,7 +41,7 @@ class ConsumerStage(Stage):
     # Topics.
 
     def topic(self, name: str, count: int) -> None:
-        """Make a topic, or let it grow."""
+        """Create a topic, or add partitions to it."""
         known = self.image.topics.get(name)
         topic_id = next(self._topic_ids).to_bytes(16) if known is None else known.id
         parts = tuple(Partition(index, (1,), (1,), 1, 0) for index in range(count))
@@ -51,7 +51,7 @@ class ConsumerStage(Stage):
         self.image = self.image.without_topics(name)
 
     def by_name(self, part: Iterable[Any]) -> Owned:
-        """Partitions of an answer, by the names of topics that there still are."""
+        """Partitions of an answer, by topic name; topics that no longer exist are left out."""
         names = self.image.names_by_id
         return {names[one.topic_id]: set(one.partitions) for one in part if one.topic_id in names}
 
@@ -108,7 +108,7 @@ class ConsumerStage(Stage):
         return None if answer.assignment is None else self.by_name(answer.assignment.topic_partitions)
 
     def settle(self, *members: str, group: str = "g", instances: dict[str, str] | None = None) -> dict[str, Owned]:
-        """Let these members do what they are told until nothing is left to do."""
+        """Let these members follow their instructions until there are none left."""
         held: dict[str, Owned] = {}
         for _ in range(12):
             for name in members:

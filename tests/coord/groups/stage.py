@@ -1,4 +1,4 @@
-"""A machine of groups without a broker: carries out what it decides, keeps its timers, and owns the time."""
+"""Runs the group machine without a broker: carries out its effects, keeps its timers, and controls the time."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Stage:
             )
 
     def advance(self, duration_ms: int) -> None:
-        """Let time pass, and every timer ring at its time."""
+        """Move the time forward, and fire each timer when it is due."""
         end_ms = self.now_ms + duration_ms
         while self.timers:
             timer, due_ms = min(self.timers.items(), key=lambda item: item[1])
@@ -135,7 +135,7 @@ class Stage:
         return machine
 
     def restart(self) -> None:
-        """Go on with a machine that knows the journal only."""
+        """Continue with a new machine that is loaded from the journal."""
         for token, reply in self.machine.unload():
             self.answers.setdefault(token, reply)
         self.machine = self.replayed()
@@ -282,13 +282,13 @@ class Stage:
     # Common beginnings.
 
     def admitted(self, **options: Any) -> tuple[str, int]:
-        """A new dynamic member on its way in: its id, and the token of the join that waits."""
+        """A new dynamic member whose join is pending: its id, and the token of the join."""
         invitation = self.answer(self.join(**options))
         assert invitation.error_code == ErrorCode.MEMBER_ID_REQUIRED
         return invitation.member_id, self.join(invitation.member_id, **options)
 
     def stable(self, count: int = 1, **options: Any) -> list[str]:
-        """A stable group in its first generation; the leader comes first, each member's part is its own id."""
+        """A stable group in its first generation. The leader comes first; each member's assignment is its own id."""
         joins = [self.admitted(**options) for _ in range(count)]
         self.advance(self.rules.initial_delay_ms * (1 + (count > 1)))
         members = [member for member, _ in joins]
@@ -302,7 +302,7 @@ class Stage:
 
 
 def done(steps: Generator[None, None, T]) -> T:
-    """What the steps return, taken to their end."""
+    """Run the steps to their end and return their result."""
     while True:
         try:
             next(steps)

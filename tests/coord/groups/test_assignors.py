@@ -1,4 +1,4 @@
-"""The broker's assignors: their promises over random groups, and the same answers as Apache Kafka's."""
+"""The broker's assignors: their guarantees for random groups, and the same results as Apache Kafka's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def parts(plain: dict[int, set[int]]) -> Assignment:
 
 
 def a_group(random: Random) -> tuple[Specs, Sizes]:
-    """Members of one mind or of several, with parts of a group that was another one a moment ago."""
+    """Members with equal or different subscriptions, and assignments from an earlier state of the group."""
     sizes = {topic(number): random.randrange(1, 12) for number in range(1, random.randrange(2, 6))}
     common = frozenset(random.sample(sorted(sizes), random.randrange(1, len(sizes) + 1)))
     alike = random.random() < 0.5

@@ -1,4 +1,4 @@
-"""Rebalances of a classic group: generations, who waits for whom, and for how long."""
+"""Rebalances of a classic group: generations, which requests wait, and for how long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operations on committed offsets: who may commit when, what is told, and what expires."""
+"""Operations on committed offsets: who may commit and when, what is returned, and what expires."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_many_offsets_of_a_deleted_topic_go_a_slice_at_a_time() -> None:
 
 
 def settle(stage: Stage) -> None:
-    """Wait until the next look for expired offsets."""
+    """Wait until the next check for expired offsets."""
     stage.advance(RULES.retention_check_ms)
 
 

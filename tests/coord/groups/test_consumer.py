@@ -1,4 +1,4 @@
-"""Consumer groups: who gets what and when, who is fenced, who is forgotten."""
+"""Consumer groups: which member gets which partition and when, who is fenced, and who is removed."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""Consumers of both protocols in one group and a bad world: lost answers, crashes, restarts of the coordinator, a log
-that is full, topics that come, grow and go, members that change their minds, groups that change their kind.
+"""Consumers of both protocols in one group, with faults: lost answers, crashes, restarts of the coordinator, a full
+log, topics that are created, grow and are deleted, members that change subscriptions, groups that change their type.
 
-What must hold whatever happens, checked after every step from outside:
+Invariants, checked from outside after every step:
 
-- no partition is owned by two members: what a member was told to have and has not told us that it let go of is nobody
-  else's, as long as the coordinator counts it as a member
-- a member's epoch is never ahead of the group's, and never goes back while it is a member
-- nobody holds a partition of a topic that it was not subscribed to
-- a machine that is handed the journal is equal to the one that wrote it
+- no partition is owned by two members: a partition assigned to a member belongs to nobody else until the member
+  confirms that it was revoked, as long as the coordinator counts it as a member
+- a member's epoch is never higher than the group's, and never decreases while it is a member
+- nobody owns a partition of a topic that it was not subscribed to
+- a machine that is loaded from the journal is equal to the one that wrote it
 
-And when the world becomes a good one, the group settles: every partition of every topic that somebody is subscribed to
-has an owner, and all members have come to the same epoch.
+When the faults stop, the group settles: every partition of every subscribed topic has an owner, and all members have
+the same epoch.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class World:
 
 
 class Client:
-    """What both kinds of clients have in common: what they are subscribed to, and what they think is theirs."""
+    """What both kinds of clients have in common: their subscription, and the partitions that they believe they own."""
 
     def __init__(self, world: World, name: str, instance: str | None) -> None:
         self.world = world
@@ -198,7 +198,7 @@ class Client:
         raise NotImplementedError
 
     def counts(self, group: ConsumerGroup) -> bool:
-        """Whether what it thinks of its partitions is what it was last told, by a coordinator that still knows it."""
+        """Whether it believes what the coordinator last told it, and the coordinator still counts it as a member."""
         raise NotImplementedError
 
 
@@ -347,8 +347,8 @@ class ClassicClient(Client):
             self.react(code)
 
     def shared_out(self, answer: Any) -> dict[str, bytes]:
-        """What a leader of a classic group makes of it: each partition to one of its subscribers, in turn. Partitions
-        that another one says it owns are left out of a cooperative round."""
+        """The assignment by the leader of a classic group: each partition goes to one of its subscribers, in turn. In a
+        cooperative round, partitions that another member says it owns are left out."""
         topics = self.world.stage.image.topics
         told = {one.member_id: read_subscription(one.metadata) for one in answer.members}
         holders = {

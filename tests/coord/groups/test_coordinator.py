@@ -1,4 +1,4 @@
-"""Which topics have gone, for the offsets that were committed for them."""
+"""Which topics were deleted, so that their committed offsets are removed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One folder, two brokers in turn: each goes on with the groups and offsets that the other has written."""
+"""One data folder, two brokers in turn: each continues with the groups and offsets that the other wrote."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTINGS = {
 
 
 def live(story: Story, member: str, offset: int) -> tuple[str, str]:
-    """A member joins, shares out, commits, and is left alone. Returns the group and the member's id."""
+    """A member joins, assigns, commits, and stays. Returns the group and the member's id."""
     story.invite(member, session_ms=600_000)
     story.send(story.join(member, session_ms=600_000), 9, member)
     generation = story.hear("joined", member).generation_id
@@ -35,7 +35,7 @@ def live(story: Story, member: str, offset: int) -> tuple[str, str]:
 
 
 def check(story: Story, group: str, member_id: str, member: str, offset: int) -> None:
-    """The group of another broker's day is there, and its member is still in it."""
+    """The group that the other broker wrote exists, and its member is still in it."""
     wait_until(lambda: story.wire().ask(describe(group), 5).groups[0].error_code == ErrorCode.NONE)
     (found,) = story.wire().ask(describe(group), 5).groups
     assert (found.group_state, found.protocol_type, found.protocol_data) == ("Stable", "consumer", "range")

@@ -1,4 +1,4 @@
-"""Who may join a classic group: ids, limits, protocols, static members and those who take their places."""
+"""Who may join a classic group: ids, limits, protocols, static members and their replacements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Groups as a whole: made, listed, described, deleted; loaded with their members, unloaded with answers."""
+"""Whole groups: created, listed, described and deleted; loaded with their members; unloaded with an answer to each
+pending request."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ def test_who_waits_is_sent_away_when_another_broker_takes_over() -> None:
 
 
 def test_records_of_older_kafkas_load() -> None:
-    """Version 0 of a group knows neither rebalance time-outs nor when it came into its state."""
+    """Version 0 of a group record has neither a rebalance timeout nor the time of the last state change."""
     machine = GroupMachine(RULES, lambda: "1")
     value = GroupMetadataValue(
         protocol_type="consumer",

@@ -1,4 +1,4 @@
-"""Groups that change their kind while they have members, and members with the classic protocol among the new ones."""
+"""Groups that change their type while they have members, and classic members in groups of the new protocol."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def held(data: bytes) -> dict[str, set[int]]:
 
 class Stage(ConsumerStage):
     def classic_group(self, count: int = 1, **options: Any) -> list[str]:
-        """A stable classic group of consumers, the first of which has everything."""
+        """A stable classic group of consumers; the first one owns every partition."""
         options = {"protocols": {"range": wants("t")}} | options
         joins = [self.admitted(**options) for _ in range(count)]
         self.advance(self.rules.initial_delay_ms * (1 + (count > 1)))

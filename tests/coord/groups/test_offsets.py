@@ -1,4 +1,4 @@
-"""Committed offsets in memory and as records: transactions, removal, and the bytes that Kafka reads."""
+"""Committed offsets in memory and as records: transactions, removal, and the same bytes as Kafka's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is in a group: leaders, instances, and the protocol that they agree on."""
+"""The members of a group: leader, static instances, and the protocol that all of them support."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Many consumers of one group in a bad world: lost answers, crashes, restarts of the coordinator, a log that is full.
+"""Many consumers of one group, with faults: lost answers, crashes, restarts of the coordinator, a full log.
 
-What must hold whatever happens, checked after every step from outside:
+Invariants, checked from outside after every step:
 
-- all members of a generation are told the same leader
-- within a generation no partition is given to two members
-- who is of an older generation than the newest that has begun cannot commit
-- a commit that was acknowledged is told until the next one, also after restarts
-- a machine that is handed the journal is equal to the one that wrote it
+- all members of a generation get the same leader
+- within a generation no partition is assigned to two members
+- a member of an older generation cannot commit
+- an acknowledged commit is returned until the next one, also after restarts
+- a machine that is loaded from the journal is equal to the one that wrote it
 
-And when the world becomes a good one, the group settles: every partition has an owner.
+When the faults stop, the group settles: every partition has an owner.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class World:
 
 
 class Reader:
-    """A consumer, as real ones are: it joins, syncs, heartbeats, commits, and gives up what it is told to give up."""
+    """A consumer like a real one: it joins, syncs, sends heartbeats, commits, and gives up partitions when told to."""
 
     def __init__(self, world: World, instance: str | None) -> None:
         self.world = world
@@ -106,7 +106,7 @@ class Reader:
         self.syncing: int | None = None
 
     def lose_connection(self) -> None:
-        """Answers that are on their way are lost."""
+        """Pending answers are lost."""
         if self.syncing is not None:
             self.generation = -1
         self.joining = self.syncing = None
@@ -194,7 +194,7 @@ def settled(world: World) -> bool:
 
 
 def good_days(world: World) -> Iterator[None]:
-    """Nothing fails any more, and everybody is at it."""
+    """No more faults; every consumer is running."""
     world.stage.full = False
     for _ in range(400):
         for reader in world.readers:

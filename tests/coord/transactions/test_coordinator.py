@@ -1,4 +1,4 @@
-"""How __transaction_state is made."""
+"""How __transaction_state is created."""
 
 from __future__ import annotations
 

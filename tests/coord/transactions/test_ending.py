@@ -1,4 +1,4 @@
-"""The ends of transactions on their way to other brokers, with leaders that refuse, move, die and are deleted."""
+"""Sending the end of a transaction to other brokers, whose leaders refuse, move, fail or are deleted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ME = 1
 
 
 class World:
-    """A coordinator on broker 1: who leads what, what the others answer, what was sent and told."""
+    """A coordinator on broker 1: the leaders, the answers of other brokers, and what was sent and returned."""
 
     def __init__(self) -> None:
         self.metadata: Any = SimpleNamespace(node_id=ME, image=EMPTY)

@@ -1,4 +1,4 @@
-"""What brokers ask each other about transactions: Apache Kafka 3.9 and Ottla give the same answers."""
+"""Requests between brokers about transactions: Apache Kafka 3.9 and Ottla give the same answers."""
 
 from __future__ import annotations
 

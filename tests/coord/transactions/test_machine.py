@@ -1,4 +1,4 @@
-"""Transactions as a machine: each rule as a story, then many random lives with the promises checked at every step."""
+"""The transaction machine: a scenario for each rule, then random sequences, with the guarantees checked each time."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def test_the_last_epoch_is_for_fencing_and_never_a_producers() -> None:
 
 
 class TestEveryTransactionHasItsEpoch:
-    """The newer protocol."""
+    """The newer protocol (KIP-890)."""
 
     def test_the_end_hands_out_the_next_epoch(self) -> None:
         world = World()
@@ -320,7 +320,7 @@ class TestEveryTransactionHasItsEpoch:
 
 
 class TestTwoPhaseCommit:
-    """A coordinator outside of Kafka decides; the transaction waits for it, whoever speaks for it then."""
+    """An external coordinator decides. The transaction waits for the decision, whichever client brings it."""
 
     def test_it_does_not_time_out(self) -> None:
         world = World()
@@ -379,7 +379,7 @@ def test_a_coordinator_that_finds_a_decision_writes_its_markers_again() -> None:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_no_life_breaks_a_promise(seed: int) -> None:
-    """Zombies and retries included: epochs never fall, a decision never changes, and the log tells the whole story."""
+    """With zombies and retries: epochs never decrease, a decision never changes, and the log has the complete state."""
     random, world = Random(seed), World()
     known: list[ProducerReply] = [world.init()]
     decided: dict[tuple[int, int], bool] = {}

@@ -51,7 +51,7 @@ def name(request: pytest.FixtureRequest) -> str:
 def test_markers_reach_a_partition_that_another_broker_leads(
     wires: tuple[Wired, Wired], name: str, *, newer: bool, commit: bool
 ) -> None:
-    """In the newer protocol the batch itself makes the partition part of the transaction, by way of its leader."""
+    """In the newer protocol the leader adds the partition to the transaction when the first batch arrives."""
     near, far = wires
     before = read(far, "far", committed=True)
     producer = (init(near, name).producer_id, 0)
@@ -86,7 +86,7 @@ def test_a_batch_that_belongs_to_no_transaction_is_refused_by_a_leader_who_has_t
 def test_what_a_connection_sends_stays_in_order_behind_a_batch_that_waits(
     wires: tuple[Wired, Wired], name: str
 ) -> None:
-    """The first batch waits for the other broker; the second, of the same frame's size, must not overtake it."""
+    """The first batch waits for the other broker. The second one, of the same size, must not overtake it."""
     near, far = wires
     producer = (init(near, name).producer_id, 0)
     assert add(near, name, producer, "far") == ErrorCode.NONE

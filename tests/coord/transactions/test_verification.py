@@ -1,4 +1,4 @@
-"""Whether a batch may open a transaction: verdicts of coordinators elsewhere, and markers that come in between."""
+"""Whether a batch may start a transaction: answers of coordinators elsewhere, and markers that arrive meanwhile."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What hostile clients do, each kind as one attempt that is made again and again: see siege.py.
+"""Kinds of hostile clients. Each function is one attempt, which siege.py repeats.
 
-An attempt ends when it is done or turned away. AssertionError: the attacker got what nobody should.
+An attempt ends when it is done or refused. AssertionError: the attacker got something that it should not get.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def lengths(target: Target, random: Random) -> None:
 
 @assault("half-open connections")
 def half_open(target: Target, random: Random) -> None:
-    """A request that begins and never ends; the connection is kept for a while, then left without a word."""
+    """An incomplete request. The connection is kept for a while, then closed."""
     socks = [target.dial() for _ in range(20)]
     for sock in socks:
         sock.sendall(struct.pack(">ihh", 1000, 3, 1)[: random.randint(1, 8)])
@@ -118,7 +118,7 @@ def half_open(target: Target, random: Random) -> None:
 
 @cache
 def hello() -> bytes:
-    """What a client of TLS says first."""
+    """The first message of a TLS client."""
     outgoing = ssl.MemoryBIO()
     context = ssl.create_default_context()
     tls = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
@@ -142,7 +142,7 @@ def slow_handshake(target: Target, random: Random) -> None:
 
 @assault("handshakes that stop half way")
 def half_handshake(target: Target, random: Random) -> None:
-    """The broker signs, and nobody answers."""
+    """The broker signs, and the client does not answer."""
     socks = [target.dial("SSL") for _ in range(5)]
     for sock in socks:
         sock.sendall(hello())
@@ -157,7 +157,7 @@ def bomb(codec: int) -> bytes:
 
 
 def prepare() -> None:
-    """Make what takes long to make, so that it does not count."""
+    """Create in advance what takes long to create."""
     hello()
     malformed()
     for codec in CODECS:
@@ -201,7 +201,7 @@ def refuse(raw: Raw, target: Target, data: bytes, what: str) -> None:
 
 @assault("forged replica ids")
 def forged_replica(target: Target, random: Random) -> None:
-    """A fetch in the name of a broker: from far behind the end, with sizes of its own."""
+    """A fetch with the id of a broker, from far beyond the end, with sizes of its own."""
     place = struct.pack(">iqi", 0, random.choice((0, 1 << 40)), 1 << 30)
     head = struct.pack(">iiiib", random.choice((0, 1, 2, 1000)), 0, 1, 1 << 30, 0)
     with target.raw() as raw:

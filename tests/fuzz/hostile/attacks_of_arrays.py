@@ -1,7 +1,7 @@
 """Attacks by number: requests that name one thing a hundred thousand times, or a hundred thousand things once.
 
-The ones that were found to hurt come first, in the size that hurt. After them every API that is served gets each array
-of its newest version filled up, whatever is in it: nobody has to think of a new one.
+Those that once did damage come first, in that size. After them each array of the newest version of every API is filled
+up, so that new APIs are attacked without a new test.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TARGET: Final = "target"
 
 
 def ask(stage: Stage, request: object, version: int) -> None:
-    """Send a request of our own classes, and hear the answer if there is one."""
+    """Send a request, and wait for the answer if there is one."""
     key = spec(type(request)).key
     assert key is not None
     raw = stage.raw()

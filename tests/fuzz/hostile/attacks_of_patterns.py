@@ -1,4 +1,4 @@
-"""Attacks by patterns: what a regular expression engine makes of expressions that were chosen to hurt it."""
+"""Attacks by patterns: regular expressions that are slow in common engines."""
 
 from __future__ import annotations
 

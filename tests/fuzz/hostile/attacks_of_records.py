@@ -1,4 +1,4 @@
-"""Attacks by what is in a batch: bombs, records that are no records, and what reading such a stored batch costs."""
+"""Attacks by the content of batches: bombs, malformed records, and reading such a stored batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS: Final = {
 
 
 def sent(stage: Stage, raw: Raw, topic: str, data: bytes, version: int = 7) -> Produced | None:
-    """Produce, and hear whatever there is to hear."""
+    """Produce, and wait for an answer if there is one."""
     raw.send(PRODUCE, version, produce_body(topic, data, version=version))
     for answer in stage.hear(raw):
         return produced(Reader(answer[4:]), version)

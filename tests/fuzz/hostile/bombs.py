@@ -1,8 +1,8 @@
 """Batches made to cost more to open than to send: a few bytes that stand for millions of records.
 
-The records of a bomb have seven or eight bytes (no key, no headers, offset delta 0), a run of the one kind and a run of
-the other, so any codec makes almost nothing of them and no reader can skip them all at once. Headers are sound: the
-count is right and so is the checksum.
+The records of a bomb have seven or eight bytes (no key, no headers, offset delta 0), in runs of equal ones. So any
+codec compresses them to almost nothing, and no reader can skip them all at once. Headers are valid: count and checksum
+are right.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def bomb(codec: int, count: int, time_ms: int = TIME_MS) -> bytes:
 
 @cache
 def slow_to_rise(codec: int, count: int) -> bytes:
-    """The same, and the last record is later than all others: who looks for its time reads them all."""
+    """The same, but the last record has the latest time: a search for it reads them all."""
     late_ms = 1000
     body = UNIT * (count // (2 * RUN)) + record(0, None, None, late_ms)
     return framed(codec, packed(codec, body), count + 1, max_time_ms=TIME_MS + late_ms)

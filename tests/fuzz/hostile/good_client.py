@@ -1,6 +1,6 @@
-"""Somebody who does nothing wrong while another attacks: small requests one after the other, and how long each took.
+"""A well-behaved client during an attack: it sends small requests one after the other, and measures each wait.
 
-A process of its own, so that nothing the attacker does in Python counts as the broker's delay:
+It is a process of its own, so that the attacker's Python work is not counted as the broker's delay:
 
     python -m fuzz.hostile.good_client PORT BROKER_PID
 
@@ -9,8 +9,8 @@ the longest wait of one request since the last line by the clock (`wall_s`) and 
 meanwhile (`cpu_s`), which request that was (`what`), the waits that half and 99 % of the requests stay below by the
 clock (`p50_ms`, `p99_ms`), the same in time that the broker's loop worked meanwhile, which a busy machine does not
 change (`p99_work_ms`), and what went wrong (`failure`). A request that has no answer yet
-counts as long as it has waited. The line `start` forgets what came before. When the machine is slow just now, see
-`yardstick`, a wait counts as what it would be at the normal pace.
+counts as long as it has waited. The line `start` resets the measurements. While the machine is slow, see
+`yardstick`, a wait is scaled to the normal speed.
 """
 
 from __future__ import annotations

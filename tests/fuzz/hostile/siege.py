@@ -4,8 +4,8 @@
 
 First the good client is alone for a while; that is the quiet value. Then the attackers come, each kind in a thread of
 its own that begins again when it is done, and idle connections stay open all the while. At the end there is a table,
-and a verdict: the broker lives, no attack got what it should not, the log has no traceback, memory is bounded, and 99 %
-of the good client's requests took at most three times as long as in peace (by the clock, so only on a machine with
+and a verdict: the broker runs, no attack got what it should not, the log has no traceback, memory is bounded, and 99 %
+of the good client's requests took at most three times as long as before (by the clock, so only on a machine with
 nothing else to do; not in the suite). Real attackers have machines of their own: here they give way to the broker and
 to the good client when there are not enough processors for all.
 """
@@ -155,7 +155,7 @@ class Siege:
             self._attempts[name] += 1
 
     def _stay_idle(self) -> None:
-        """Connections that never say a word; those that the broker closes come again."""
+        """Connections that never send a byte. Those that the broker closes connect again."""
         ports = [self._target.ports[name] for name in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT")]
         while len(self._idle) < self._wanted_idle and not self._stop.is_set():
             with suppress(*GONE):
@@ -198,7 +198,7 @@ def status_mb(pid: int, name: str) -> float:
 
 
 def besiege(quiet_s: float, seconds: float, idle: int, nice: int = 0) -> Verdict:
-    """`nice` is how far the attackers, which is this process, give way; it stays like that."""
+    """`nice` is the priority of the attackers, which are threads of this process. It is not reset."""
     prepare()
     with ExitStack() as stack:
         # Records here are years old: retention would delete them.

@@ -1,4 +1,4 @@
-"""Where an attack takes place: a broker of its own, a good client beside it, and what is measured.
+"""Runs one attack: a broker of its own, a good client beside it, and the measurements.
 
 An attack is a generator that gets the stage. What it does before its first `yield` is preparation; what comes after is
 watched. It is judged by three numbers:
@@ -8,7 +8,7 @@ watched. It is judged by three numbers:
     memory   the broker's largest resident size during the attack, above what it had before
     life     the broker still serves when it is over, and its log has no traceback
 
-A short attack belongs to `make test`; with SEEDS set (`make fuzz`) it comes in the size of the real thing.
+`make test` runs a short version of each attack, and `make fuzz` (with SEEDS) the full size.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Outcome(NamedTuple):
 
     @property
     def bad(self) -> str:
-        """What is wrong with it, or nothing."""
+        """What is wrong with it, or ""."""
         found = [self.failure] if self.failure else []
         if self.stall_s > STALL_S_MAX:
             found.append(f"somebody else waited {self.stall_s:.2f} s for {self.waited_for}")
@@ -141,7 +141,7 @@ class Stage:
         return name
 
     def hear(self, raw: Raw | Wired, count: int = 1) -> list[bytes]:
-        """Answers that come in time; none when the broker has hung up on us, as it may."""
+        """The answers that arrive in time; none if the broker closed the connection, as it may."""
         found: list[bytes] = []
         try:
             while len(found) < count:
@@ -165,9 +165,9 @@ class Stage:
             thread.join(max(0.0, end - time.monotonic()))
 
     def step(self, name: str) -> None:
-        """One of several attacks on the same broker is over: note who waited for how long, and begin anew.
+        """One of several attacks on the same broker is over: note the longest wait, and start the next measurement.
 
-        What a process has freed it keeps for a while, so the memory of a step is what it takes beyond that.
+        A process keeps freed memory for a while, so the memory of a step is what it takes beyond that.
         """
         told = self._rest()
         self._memory_mb = max(self._memory_mb, self._status_mb("VmHWM") - self._idle_mb)
