@@ -1,4 +1,4 @@
-"""Exactly once attacked: what people and machines do to a checkpoint, while drivers, tasks and brokers are killed.
+"""Attacks on exactly-once: damaged and copied checkpoints, while drivers, tasks and brokers are killed.
 
     python tests/spark/attacks.py                          every combination, on Ottla and Apache Kafka
     python tests/spark/attacks.py --every                  and with kills before every single call of a commit
@@ -7,8 +7,8 @@
 
 Each combination is a history: four batches, the attack, more input, and drivers until one is done or refuses. Somebody
 is killed before the attack, in the fourth batch, or after it, in the first batch of the next driver. At the end either
-committed rows are equal to the input, or a driver has refused with a reason. Rows twice, rows missing while the last
-driver was content, and rows that were decided and are not visible are errors. `engine.py` is the driver.
+committed rows are equal to the input, or a driver has refused with a reason. Duplicate rows, missing rows without
+a refusal, and rows that were decided but are not visible are errors. `engine.py` is the driver.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def removed(*logs: str) -> Attack:
 
 
 def copied(history: History) -> Iterator[Ended]:
-    """A second version of the query on a copy of its checkpoint, to the same topic; both go on in turns."""
+    """A second version of the query on a copy of its checkpoint, to the same topic. Both run in turns."""
     history.prepare()
     copy = history.snapshot("copy")
     history.feed()
@@ -194,7 +194,7 @@ def copied_elsewhere(history: History) -> Iterator[Ended]:
 
 
 def changed(history: History) -> Iterator[Ended]:
-    """Another topic on the same checkpoint, whatever became of the last batch."""
+    """Another topic on the same checkpoint, whatever happened to the last batch."""
     history.prepare()
     history.feed()
     yield history.to_end(topic=history.other)

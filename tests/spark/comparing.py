@@ -1,4 +1,4 @@
-"""The same topics through two doors: our source and Spark's own connector, row by row or as sums over every column."""
+"""The same topics read by our source and by Spark's connector, compared row by row or as sums over every column."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def expression(text: str) -> object:
 
 
 def alike(ours: Sequence[Row], theirs: Sequence[Row]) -> None:
-    """Both lists are the same; if not, the first rows that differ."""
+    """Fails with the first rows that differ, unless both lists are equal."""
     for mine, other in zip(ours, theirs, strict=False):
         assert mine == other, f"ours:   {shown(mine)}\ntheirs: {shown(other)}"
     more = (ours if len(ours) > len(theirs) else theirs)[min(len(ours), len(theirs)) :]
@@ -61,7 +61,7 @@ def shown(row: Row) -> str:
 
 
 def compare(spark: SparkSession, bootstrap: str, options: Mapping[str, str], count: int | None = None) -> list[Row]:
-    """Read both ways, expect the same schema, the same rows and (if said) that many of them; the rows."""
+    """Read both ways. Schema and rows must be equal, and `count` rows if given. Returns the rows."""
     ours, theirs = (table(spark, form, bootstrap, options) for form in (OURS, THEIRS))
     assert ours.schema == theirs.schema
     found = rows(ours)

@@ -25,9 +25,9 @@ CLEANING = {"log.cleaner.backoff.ms": "50"}  # a compacted topic is compacted wh
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One JVM for the pipelines and one for all else that uses a session.
 
-    Two halves, because one worker that does all of them is at it longer than the others at all the rest. All other
-    tests may run beside them. The first fixtures on a new machine fetch jars and start JVMs: that time is not the
-    test's.
+    Two, because one worker with all of them would take longer than the other workers for everything else. All other
+    tests may run in parallel. The first fixtures on a new machine fetch jars and start JVMs, which is not counted as
+    test time.
     """
     for item in items:
         if not item.path.is_relative_to(HERE):

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector as the judge of our source: its jars from Maven, beside Spark in the same JVM.
+"""Spark's own Kafka connector, to compare our source with: its jars come from Maven and run in the same JVM.
 
     jars()                     for `spark.jars`; then `format("kafka")` is Spark's, beside our `format("ottla")`
 
@@ -30,7 +30,7 @@ ALONE: Final = (
 
 
 def fetch(folder: Path) -> None:
-    """The four jars and nothing they ask for: Spark has the rest."""
+    """The four jars without their dependencies: Spark has those."""
     pom = folder / "pom.xml"
     pom.write_text(judge.POM.format("".join(ALONE.format(*coordinate) for coordinate in COORDINATES)))
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder / 'libs'}"]

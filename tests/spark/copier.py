@@ -1,4 +1,4 @@
-"""A driver that copies a topic to another exactly once, for tests that kill it and what it works with.
+"""A driver that copies a topic to another exactly once, for tests that kill it, its workers and its broker.
 
     python copier.py BOOTSTRAP SOURCE TARGET FOLDER
 
@@ -46,7 +46,7 @@ def main(bootstrap: str, source: str, target: str, folder: Path) -> None:
 
 
 def cause(error: PySparkException | Py4JJavaError) -> str:
-    """One line: Spark's own text may need a JVM call that fails, too."""
+    """One line. Spark's own text may need a JVM call, which can fail too."""
     try:
         lines = str(error).splitlines()
     except PySparkException:

@@ -1,4 +1,4 @@
-"""What two clusters hold, read by another client (librdkafka, read_committed), to be compared record by record."""
+"""The contents of two clusters, read by librdkafka (read_committed), to be compared record by record."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Spark's micro-batches without Spark: the same checkpoint, tasks in processes of their own, and the sink's own writer.
 
-What Spark does around a sink is little, and a JVM takes long to start; so attacks by the hundred run on this. A
+Spark does little around a sink, and a JVM takes long to start; so hundreds of attacks run on this. A
 checkpoint has Spark's files (metadata, offsets/N, commits/N) and its rule: a batch that is planned and not committed is
-run again as it was planned. The source is a list of values; the rows of a batch are spread over tasks by chance.
+run again as it was planned. The source is a list of values; the rows of a batch are spread over tasks at random.
 
 Everything can be killed: a task when it has written and before it reports; the driver or the broker before any call of
 its commit. Each driver is a process made by fork, so that a kill is a kill.
@@ -61,7 +61,7 @@ with at_work():
 
 
 class Context:
-    """What a task knows of itself."""
+    """The context of a task, as Spark gives it."""
 
     def __init__(self, query: str, batch: int, index: int, attempt: int) -> None:
         self.properties = {writers.QUERY_ID: query, writers.BATCH_ID: str(batch)}
@@ -99,7 +99,7 @@ class Driver:
         return found
 
     def run(self) -> None:
-        """Batches until there is nothing left to read; Failed if the sink says so."""
+        """Run batches until there is nothing left to read. Raises Failed if the sink refuses."""
         batch = upcoming(self.checkpoint)
         while True:
             start, plan = self._end(batch - 1), self.checkpoint / "offsets" / str(batch)
@@ -247,7 +247,7 @@ class Running:
 
 
 def last(folder: Path) -> int:
-    """The newest batch of a log; -1 if it is empty."""
+    """The last batch of a log; -1 if it is empty."""
     return max((int(path.name) for path in folder.iterdir() if path.name.isdecimal()), default=-1)
 
 
@@ -258,7 +258,7 @@ def upcoming(checkpoint: Path) -> int:
 
 
 def put(path: Path, text: str) -> None:
-    """Whole or not at all, and FileExistsError if somebody was there first: as Spark writes its logs."""
+    """Write a file atomically, or raise FileExistsError if it exists: as Spark writes its logs."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.write_text(text)
     try:

@@ -1,4 +1,4 @@
-"""Topics with everything a reader may meet: what comes out of a table must be what went in here.
+"""Topics with every kind of content that a reader may meet. A table read from them must equal what was written here.
 
 plain(broker, topic)             all codecs, null and empty keys and values, headers, times out of order
 compacted(broker, topic)         holes where older values of keys were
@@ -71,7 +71,7 @@ def create(broker: Broker, topic: str, partitions: int = PARTITIONS, **configs: 
     places = {TopicPartition(topic, index): OffsetSpec.latest() for index in range(partitions)}
 
     def led() -> bool:
-        """Apache Kafka names a leader a moment before that one knows it."""
+        """Apache Kafka reports a leader a moment before the leader itself knows."""
         futures = admin.list_offsets(places, request_timeout=WAIT_S).values()
         return all(future.exception(WAIT_S) is None for future in futures)
 
@@ -79,7 +79,7 @@ def create(broker: Broker, topic: str, partitions: int = PARTITIONS, **configs: 
 
 
 def mixed(count: int) -> list[Record]:
-    """Records in which every kind of key meets every kind of value and of headers; times go back and forth."""
+    """Records with every combination of keys, values and headers; times go back and forth."""
     return [
         Record(
             NOW_MS + number * 1000 - number % 7 * 5000,
@@ -104,7 +104,7 @@ def plain(broker: Broker, topic: str, **configs: str) -> int:
 
 
 def compacted(broker: Broker, topic: str) -> None:
-    """200 records, ten keys and a few that come once, cleaned until holes can be seen; none after a restart."""
+    """200 records of ten keys and a few unique ones, compacted until there are gaps."""
     create(broker, topic, 1, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", segment_ms="100")
     client = Confluent(broker.bootstrap)
     for number in range(20):
@@ -114,7 +114,7 @@ def compacted(broker: Broker, topic: str) -> None:
         client.produce(topic, records, codec=CODECS[number % len(CODECS)])
 
     def cleaned() -> bool:
-        """A segment is cleaned once a later one is written to, so every look adds a record."""
+        """A segment is compacted after a later one is written to, so every check adds a record."""
         client.produce(topic, [Record(None, b"last", b"one")])
         return len(offsets(broker, topic)) < 100
 
@@ -153,7 +153,7 @@ def transactional(broker: Broker, topic: str) -> tuple[int, int]:
 
 
 def open_transaction(broker: Broker, topic: str) -> Producer:
-    """A transaction with ten records in partition 0 that nobody ends, and ten records after it that must wait."""
+    """A transaction with ten records in partition 0 that stays open, and ten records after it that must wait."""
     maker = transactor(broker, f"{topic}-open")
     maker.begin_transaction()
     for number in range(10):
@@ -253,7 +253,7 @@ def made(numbers: np.ndarray) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
 
 
 def offsets(broker: Broker, topic: str, partition: int = 0) -> list[int]:
-    """The offsets that a consumer of another make finds in a partition now."""
+    """The offsets in a partition, as another client library reads them."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "none", "enable.auto.commit": False,
                          "enable.partition.eof": True, "fetch.wait.max.ms": 50, "log_level": 2})  # fmt: skip
     consumer.assign([TopicPartition(topic, partition, 0)])

@@ -1,4 +1,4 @@
-"""A broker that goes away in the middle of a job: tasks say how far they are and wait, the test does the rest.
+"""Restarts a broker in the middle of a job: tasks report how far they are and wait for the test.
 
 The functions for `mapInArrow` run in Spark's Python workers, which import this file and must not need more than it.
 """
@@ -37,7 +37,7 @@ def numbered(batches: Iterator[pa.RecordBatch], folder: Path) -> Iterator[pa.Rec
 
 
 def padded(batches: Iterator[pa.RecordBatch], folder: Path) -> Iterator[pa.RecordBatch]:
-    """Rows to write that are numbers, and so large that they do not stay in a buffer while the task waits."""
+    """Numbered rows, so large that they do not stay in a buffer while the task waits."""
     for batch in waiting(batches, folder):
         keys = [str(number) for number in batch.column("id").to_pylist()]
         yield pa.record_batch([pa.array(keys), pa.array([key.ljust(WIDTH) for key in keys])], ["key", "value"])
@@ -56,7 +56,7 @@ def waiting(batches: Iterator[pa.RecordBatch], folder: Path) -> Iterator[pa.Reco
 
 
 class Restarts:
-    """Kills the broker, and later stops it, when a task has come so far, while the job runs in the block."""
+    """While the job runs in the block, kills the broker when a task has reached a point, and later stops it."""
 
     def __init__(self, broker: Ottla, folder: Path) -> None:
         self.broker, self.folder = broker, folder

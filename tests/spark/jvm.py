@@ -2,7 +2,7 @@
 
 Half of what a short Spark run costs is the loading of ten thousand classes (9 s of CPU for a session and a small query,
 4 s with the archive). Java keeps them in a file that other JVMs map (class data sharing). It is made once, by a session
-that does a little of everything, and kept where `judge` keeps Apache Kafka. A JVM that cannot use it goes on without.
+that does a little of everything, and kept where `judge` keeps Apache Kafka. A JVM that cannot use it works without it.
 
     python jvm.py ARCHIVE      makes one
 """
@@ -34,13 +34,13 @@ BATCHES: Final = 3
 
 @cache
 def options() -> tuple[str, ...]:
-    """Silent about the archive: what Java says of it goes to standard output."""
+    """Without messages about the archive: Java prints them to standard output."""
     archive = judge.cached(f"spark-classes-{identity()}", make) / "classes.jsa"
     return (*judge.JVM, f"-XX:SharedArchiveFile={archive}", "-Xlog:disable") if archive.exists() else judge.JVM
 
 
 def identity() -> str:
-    """An archive is for one Java and one class path."""
+    """An archive is valid for one Java version and one class path."""
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else shutil.which("java") or "java"
     version = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False).stderr
@@ -48,7 +48,7 @@ def identity() -> str:
 
 
 def make(folder: Path) -> None:
-    """In a process of its own, which may fail: it only saves time. An archive that is not whole is not used."""
+    """Make it in another process. That may fail: the archive only saves time, and an incomplete one is not used."""
     draft = folder / "draft.jsa"
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     with (folder / "make.log").open("wb") as log, tempfile.TemporaryDirectory() as temporary:
@@ -62,7 +62,7 @@ def make(folder: Path) -> None:
 
 
 def work(spark: SparkSession) -> None:
-    """What the classes are for: a stream with state to files, a table, a function in Python."""
+    """Load classes: run a stateful stream to files, a table, and a Python function."""
     from pyspark.sql import functions as F
 
     stream = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=10, numPartitions=2).load()

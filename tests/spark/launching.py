@@ -24,7 +24,7 @@ START_S = 400.0  # Spark on a very busy machine; a quiet one needs ten seconds
 
 
 def small_flags(master: str, *more: str) -> list[str]:
-    """Flags of a run that is short: it starts fast and takes little memory."""
+    """Flags for a short run: it starts fast and takes little memory."""
     java = f"spark.driver.extraJavaOptions={' '.join(jvm.options())}"
     settings = (java, "spark.sql.shuffle.partitions=2", *more)
     return ["--master", master, "--driver-memory", "512m", *(word for one in settings for word in ("--conf", one))]
@@ -47,7 +47,7 @@ class Launched:
             )
 
     def until(self, reached: Callable[[state.RunState], bool], what: str) -> state.RunState:
-        """Wait until run.json of this process says so."""
+        """Wait until run.json of this process meets the condition."""
 
         def look() -> state.RunState | None:
             now = state.read(self.folder)
@@ -94,7 +94,7 @@ class Launched:
 def finished(
     command: Sequence[str], *, folder: Path, bootstrap: str, code: int = 0, small: Sequence[str] | None = None
 ) -> str:
-    """Run to the end, which must be this exit code; what it said."""
+    """Run to the end. The exit code must be this one. Returns the output."""
     with Launched(command, folder=folder, bootstrap=bootstrap, small=small) as running:
         found = running.wait()
         assert found == code, running.told()

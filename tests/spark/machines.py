@@ -6,9 +6,9 @@ The world has a bridge, 10.99.0.1, where the brokers and an S3 server are. A mac
 its own; it does not see this clone's sources. All it shares with the others is FOLDER/shared. Killing a machine is a
 power cut: its first process is killed, and with it everything that runs there.
 
-The story: export to S3, mirror to a second cluster, and activity, on Spark's standalone cluster of a master and two
+The scenario: export to S3, mirror to a second cluster, and activity, on Spark's standalone cluster of a master and two
 workers, with Ottla only as a wheel in the shared folder and in an archive that Spark ships to the executors. A worker
-machine dies during the export, the driver's machine during activity; a second driver goes on. All is compared with
+machine dies during the export, the driver's machine during activity; a second driver continues. All is compared with
 pandas. With `alone` behind FOLDER there are no machines: executors are processes of Spark's `local-cluster`, for where
 only root may make namespaces.
 """
@@ -114,7 +114,7 @@ class Machine:
             )  # fmt: skip
 
     def kill(self) -> None:
-        """The power is cut."""
+        """Cut the power."""
         assert self._process is not None
         os.kill(self._first, 9)
         self._process.wait(WAIT_S)
@@ -202,7 +202,7 @@ class World:
         )  # fmt: skip
 
     def start_driver(self) -> subprocess.Popen[bytes]:
-        """With nothing of Ottla but what is in the shared folder."""
+        """With no Ottla but the one in the shared folder."""
         return self.driver.begin(
             sys.executable, str(self.shared / "machines_driver.py"), str(self.shared), self.driver.address,
             self.spark, self.s3.endpoint, self.here, self.there,

@@ -1,4 +1,4 @@
-"""Bytes that were good once: what a hostile or broken producer makes of valid values, the same for each seed."""
+"""Valid values, damaged as by a hostile or broken producer; the same for each seed."""
 
 from __future__ import annotations
 

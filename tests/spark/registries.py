@@ -1,10 +1,10 @@
-"""A real schema registry for tests: Apicurio Registry from Maven, by its interface that is Confluent's.
+"""A real schema registry for tests: Apicurio Registry from Maven, with its Confluent-compatible interface.
 
 url = registries.url()                 one server for this process, in memory, stopped at its end
-registries.fresh("orders-value")       a subject that nobody else has
+registries.fresh("orders-value")       a subject that no other test has
 with registries.Gate(...) as gate      the same server behind TLS and a password, counting what is asked
 registries.Canned("http://canned")     no server at all: what is put into its answers
-with registries.Fake(...) as fake      a server that gives one answer to everything, such as no registry would
+with registries.Fake(...) as fake      a server that answers everything with the same bytes
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Canned(Registry):
 
 
 class Server:
-    """What listens on the loopback in a thread while a test asks it."""
+    """A server on loopback, in a thread of the test."""
 
     def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
         self.asked: list[str] = []
@@ -153,7 +153,7 @@ class Fake(Server):
 
 
 class Gate(Server):
-    """A door before the registry: asks for a password, speaks TLS, counts requests, and hands them on."""
+    """A proxy for the registry: asks for a password, uses TLS, counts requests, and forwards them."""
 
     def __init__(self, user: str = "", password: str = "", tls: tuple[Path, Path] | None = None) -> None:
         self._expected = f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}" if user else None

@@ -2,8 +2,8 @@
 
     with session(folder) as spark: ...
 
-The fixture `spark` (conftest.py) is such a session for all tests of one pytest process. Whatever Spark writes lies in
-`folder`; the JVM has ended when the block has, so that a pytest worker can. Times are UTC inside Spark; rows that are
+The fixture `spark` (conftest.py) is such a session for all tests of one pytest process. Spark writes only to
+`folder`. The JVM ends with the block, so that a pytest worker can end. Times are UTC inside Spark; rows that are
 collected have times of this process's zone, so compare in Spark or as numbers.
 """
 

@@ -1,4 +1,4 @@
-"""A model of a cluster, of Spark and of bad luck, around the exactly-once sink's own code; a seed decides everything.
+"""A model of a cluster, of Spark and of faults around the exactly-once sink's own code; a seed decides everything.
 
 The cluster knows transactional ids as a coordinator does: epochs, fencing, time-outs, both of Kafka's protocols. Spark
 runs drivers that plan epochs in a checkpoint and spread their rows over tasks in a new way each time; tasks have
@@ -172,7 +172,7 @@ class Actor(threading.Thread):
             raise CrashError
 
     def pause(self) -> None:
-        """Let others go on, perhaps for ever."""
+        """Let others run, perhaps for ever."""
         self.yielded.release()
         self.wait_for_turn()
 
@@ -345,7 +345,7 @@ class World:
         return True
 
     def _run_tasks(self, run: str, epoch: int, driver: Actor) -> list[Prepared | None]:
-        """Every task has attempts until one has reported; others may be on their way then, and go on."""
+        """Each task has attempts until one has reported. Others may still be running then, and continue."""
         tasks = self.chance.randint(1, 3)
         share: list[list[Row]] = [[] for _ in range(tasks)]
         for row in self.offsets[epoch]:

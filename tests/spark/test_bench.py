@@ -1,4 +1,4 @@
-"""Each row of the Spark benchmark runs on a small topic and gives sane numbers; how fast is for `make bench` to say."""
+"""Each row of the Spark benchmark runs on a small topic and gives plausible numbers; `make bench` measures speed."""
 
 from __future__ import annotations
 

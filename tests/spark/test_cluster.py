@@ -49,7 +49,7 @@ def cluster() -> Iterator[Cluster]:
 
 @contextmanager
 def killing(cluster: Cluster, *kills: tuple[Callable[[], bool], Victim, Callable[[], None]]) -> Iterator[None]:
-    """While the block runs: wait for a moment, kill a broker, start it again when another does its work; then tell."""
+    """While the block runs: wait for a condition, kill a broker, restart it when another has taken over."""
     troubles: list[BaseException] = []
 
     def work() -> None:

@@ -1,8 +1,8 @@
 """Spark's own connector on Ottla, and our source beside it: batch and streaming, while the broker goes away.
 
-It goes in the middle: a task says that it is there and waits, the broker is killed (then, later, asked to stop) and
-started again on its folder and port, and the task goes on. No row may be missing, and a read gives none twice. A write
-may: neither connector promises more, and a broker that was stopped remembers only the last batch of each producer.
+It stops in the middle: a task reports its position and waits, the broker is killed (then, later, asked to stop) and
+started again on its folder and port, and the task continues. No row may be missing, and a read gives none twice. A
+write may: neither connector guarantees more, and a broker that was stopped remembers only the last batch of each producer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Our source and Spark's own connector give the same rows of the same topics, on Ottla and on Apache Kafka.
 
 Every column is compared: row by row where topics are small, as sums over hashes where they are large. What is in the
-topics is known from `filling`, so two readers that are wrong alike are found out too. OTTLA_SPARK_RECORDS=10000000
+topics is known from `filling`, so two readers with the same mistake are found too. OTTLA_SPARK_RECORDS=10000000
 makes the large topic as large as you like.
 """
 
@@ -36,7 +36,7 @@ COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
 
 @pytest.fixture(scope="module", params=["ottla", "kafka"])
 def broker(request: pytest.FixtureRequest) -> Broker:
-    """A broker with every kind of topic. The restart that old messages need also ends what cleaning was under way."""
+    """A broker with every kind of topic. The restart that old messages need also ends running compactions."""
     broker: Broker = request.getfixturevalue(request.param)
     filling.compacted(broker, "compacted")
     filling.legacy(broker, "legacy")
@@ -87,7 +87,7 @@ def test_transactions(spark: SparkSession, broker: Broker) -> None:
 
 
 def test_an_open_transaction(spark: SparkSession, broker: Broker) -> None:
-    """What lies behind it is there for those who read everything, and not yet for those who wait for its end."""
+    """Records after it are visible to read_uncommitted, and not yet to read_committed."""
     filling.create(broker, "open", 1)
     maker = filling.open_transaction(broker, "open")
     compare(spark, broker.bootstrap, {"subscribe": "open"}, 20)
@@ -103,7 +103,7 @@ def test_old_messages(spark: SparkSession, broker: Broker) -> None:
 
 
 def test_no_time_is_null(spark: SparkSession, broker: Broker) -> None:
-    """The one difference: Spark's source says a millisecond before 1970."""
+    """The only difference: Spark's source returns a millisecond before 1970."""
     filling.timeless(broker, "timeless")
     compare(spark, broker.bootstrap, {"subscribe": "timeless"}, 6)
     times = {

@@ -14,7 +14,7 @@ TIMEOUT_S = 1800
 
 
 def space() -> list[str]:
-    """The command that makes a world: as root, or with the rights of root inside of a user namespace."""
+    """The command that creates the namespaces: as root, or as root of a user namespace."""
     return [*SPACE] if os.geteuid() == 0 else [SPACE[0], "--user", "--map-root-user", *SPACE[1:]]
 
 

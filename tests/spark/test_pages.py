@@ -1,4 +1,4 @@
-"""What README and docs show of Spark runs as it stands, in a session that the page takes for granted."""
+"""The Spark examples of README and docs run unchanged, in a session that the page assumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets of source, sink and pipelines: found where they are needed, and nowhere else."""
+"""Secrets of source, sink and pipelines are where they are needed, and nowhere else."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SASL = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PL
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """Apache Kafka with a listener for those who log in: the open one, the guarded one."""
+    """Apache Kafka with two listeners: one without a login, one with."""
     (port,) = judge.free_ports(1)
     kafka = judge.Kafka(tmp_path_factory.mktemp("kafka"))
     here = [f"PLAINTEXT://127.0.0.1:{kafka.port}", f"SASL_PLAINTEXT://127.0.0.1:{port}"]

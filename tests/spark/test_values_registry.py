@@ -1,4 +1,4 @@
-"""The registry's client: what is asked how often, passwords, TLS, and a sentence for everything that goes wrong."""
+"""The registry client: number of requests, passwords, TLS, and an error message for every failure."""
 
 from __future__ import annotations
 

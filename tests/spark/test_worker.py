@@ -1,4 +1,4 @@
-"""A worker says what it lacks, and the garbage collector passes over what the first task has loaded, and only that."""
+"""A worker reports missing packages, and the garbage collector skips what the first task has loaded, and only that."""
 
 import subprocess
 import sys

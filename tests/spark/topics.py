@@ -1,4 +1,4 @@
-"""Topics for the tests on streams: made, filled, cut and deleted by librdkafka, so that ours is not its own witness."""
+"""Topics for the tests of streams: created, filled, trimmed and deleted by librdkafka, not by our own client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Topics:
         return Producer({"bootstrap.servers": self.bootstrap, "log_level": 0, "linger.ms": 5})
 
     def make(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
-        """A topic of this name, or of a new one that begins with it where it ends with a dash."""
+        """Create a topic of this name. If the name ends with a dash, it is completed to a new one."""
         name = f"{name}{next(_numbers)}" if name.endswith("-") else name
         topic = NewTopic(name, partitions, 1, config=dict(configs or {}))
         self.admin.create_topics([topic])[name].result(WAIT_S)

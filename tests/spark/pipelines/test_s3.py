@@ -1,7 +1,7 @@
-"""The pipelines that write tables, on an S3 server: equal to pandas, and whatever is seen meanwhile is whole and stays.
+"""The pipelines that write tables, on an S3 server: equal to pandas, and every visible file is complete and final.
 
-The bucket is listed all the while, as any other engine would: a file that is seen must be a whole Parquet file, must be
-what it is in the end, and must be named by a commit if its table has commits.
+The bucket is listed all the time, as another engine would: a visible file must be a complete Parquet file, must not
+change afterwards, and must be named by a commit if its table has commits.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Watcher(threading.Thread):
         self.join()
 
     def check(self) -> None:
-        """Nothing that was seen has changed since."""
+        """No visible file has changed since."""
         self.look()
         assert self.looks > 1
         assert self.seen
@@ -197,7 +197,7 @@ def test_activity(runs: Runs, ottla: Ottla, fresh: Callable[[str], str], format:
 
 
 def test_two_drivers_and_what_is_refused(runs: Runs, ottla: Ottla, s3: S3, fresh: Callable[[str], str]) -> None:
-    """The number of a commit goes to one of two; a table that has other files in it is not replaced."""
+    """Only one of two drivers gets a commit number; a table with foreign files is not replaced."""
     from ottla.client.cluster import TopicPartition
     from ottla.spark.pipelines.export.exporting import TableShape
     from ottla.spark.pipelines.export.ledger import FolderLedger, TableProgress

@@ -1,4 +1,4 @@
-"""What a user reads while a pipeline runs."""
+"""What is shown to the user while a pipeline runs."""
 
 import pytest
 

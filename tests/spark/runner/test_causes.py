@@ -1,4 +1,4 @@
-"""One sentence out of what Spark says; the texts are Spark's own, shortened."""
+"""One sentence from Spark's error messages; the texts are Spark's own, shortened."""
 
 from __future__ import annotations
 

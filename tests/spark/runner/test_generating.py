@@ -1,4 +1,4 @@
-"""Made-up input on its way: how many, how fast, in which order, and what is said when it does not arrive."""
+"""Generated input: how many records, how fast, in which order, and the error when they cannot be sent."""
 
 from __future__ import annotations
 

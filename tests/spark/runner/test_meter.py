@@ -1,4 +1,4 @@
-"""What a progress line says, from what Spark says: records rather than rows, what is left, and how fast it goes."""
+"""The progress line, made from Spark's progress: records instead of rows, what is left, and the speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loop of jobs that looks like a query to those who watch it, and how long trouble is borne."""
+"""A loop of jobs that looks like a query from outside, and how long it retries after failures."""
 
 from __future__ import annotations
 

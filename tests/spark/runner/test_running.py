@@ -261,7 +261,7 @@ def status(*arguments: str) -> dict[str, object]:
 
 
 def written(folder: Path) -> list[int]:
-    """What the batches have committed. A batch that was killed may leave files that belong to none."""
+    """The committed output. A killed batch may leave files that belong to no commit."""
     tables = folder / "tables"
     logs = list((tables / "_spark_metadata").glob("[0-9]*"))
     files = {json.loads(line)["path"].rpartition("/")[2] for log in logs for line in log.read_text().splitlines()[1:]}

@@ -60,7 +60,7 @@ def test_a_run_that_was_killed_is_told_from_one_that_runs(holder: subprocess.Pop
 def test_a_child_that_keeps_the_lock_keeps_others_out_for_a_while(
     holder: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Java does, which outlives a driver that was killed by a moment."""
+    """As Java does, which lives a moment longer than a killed driver."""
     holder.kill()
     holder.wait()
     lock = os.open(tmp_path / state.LOCK, os.O_RDWR)

@@ -1,4 +1,4 @@
-"""What `ottla pipeline new` writes runs as it is: the pipeline, and the test that comes with it."""
+"""The output of `ottla pipeline new` runs unchanged: the pipeline and its test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An epoch that is decided is done only if a repetition would write the same; Spark's plan settles what rows do not."""
+"""A decided epoch counts as done only if a repetition has the same input. Spark's plan shows that if rows differ."""
 
 from __future__ import annotations
 

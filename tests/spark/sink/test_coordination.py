@@ -74,7 +74,7 @@ class Query:
     def attempt(
         self, epoch: int, task: int, rows: Sequence[str], *, timeout_ms: int = 60_000, two_phase: bool = False
     ) -> Prepared:
-        """What a task does, whole."""
+        """Everything that a task does."""
         part = exactly_once.begin(ClusterPort(self.cluster), self.name, epoch, task)
         if part is not None:
             identity = identify(self.cluster, part.name, timeout_ms=timeout_ms, two_phase=two_phase)
@@ -109,7 +109,7 @@ class Query:
         return decision
 
     def rows(self) -> list[str]:
-        """What a reader of committed records sees; it gets to the end, so nothing is left open."""
+        """What a read_committed reader sees. It reaches the end, so no transaction is open."""
         assert ongoing(self.cluster, attempts(self.name)) == []
         found = [value for records in content(self.broker, self.name).values() for _, _, value, _ in records]
         return sorted((value or b"").decode() for value in found)
@@ -121,11 +121,11 @@ def query(broker: Broker, cluster: Cluster) -> Query:
 
 
 class StopError(Exception):
-    """The driver's process is gone."""
+    """The driver's process died."""
 
 
 class Stopping(ClusterPort):
-    """Stops before one of its calls; a decision is two, for it can be written and not committed."""
+    """Stops before one of its calls. A decision is two calls: it can be written and not committed."""
 
     def __init__(self, cluster: Cluster, calls: int) -> None:
         super().__init__(cluster)
@@ -168,7 +168,7 @@ class Stopping(ClusterPort):
 
 
 def test_a_driver_may_stop_before_any_step(broker: Broker, cluster: Cluster) -> None:
-    """The next one gets the same rows, spread over tasks in another way, and an unlucky twin."""
+    """The next driver gets the same rows, spread over tasks in another way, and one speculative attempt."""
     stopped: list[str] = []
     for calls in itertools.count():
         query = Query(broker, cluster)
@@ -188,7 +188,7 @@ def test_a_driver_may_stop_before_any_step(broker: Broker, cluster: Cluster) -> 
 
 
 def test_the_broker_may_be_killed_before_any_step(tmp_path: Path) -> None:
-    """The commit goes on where it was."""
+    """The commit continues where it was."""
     with Ottla(tmp_path) as broker, Cluster(broker.bootstrap) as cluster:
 
         class Restarting(Stopping):
@@ -208,7 +208,7 @@ def test_the_broker_may_be_killed_before_any_step(tmp_path: Path) -> None:
 
 
 def test_an_abort_after_the_decision_takes_nothing_back(cluster: Cluster, query: Query) -> None:
-    """Spark aborts when a commit has failed, and cannot know how far it came."""
+    """Spark aborts after a failed commit, and cannot know how far it got."""
     messages = query.epoch(0, ["a"], ["b"])
     with pytest.raises(StopError, match="'end', 'end'"):
         query.commit(0, messages, Stopping(cluster, 7))
@@ -293,7 +293,7 @@ def test_a_write_without_an_id_leaves_no_decision(cluster: Cluster, query: Query
 
 
 def test_another_querys_open_transaction_hides_nothing(cluster: Cluster, query: Query) -> None:
-    """It holds the last stable offset of the log of decisions back; who asked that would decide twice."""
+    """It holds back the last stable offset of the decision log. Reading only up to there would decide twice."""
     port = ClusterPort(cluster)
     query.commit(0, query.epoch(0, ["a"]))
     count = cluster.topics([coordination.TOPIC])[coordination.TOPIC].partitions
@@ -336,7 +336,7 @@ def test_ids_do_not_grow_with_epochs(cluster: Cluster, query: Query) -> None:
 def test_a_commit_asks_for_its_coordinators_at_once(
     broker: Broker, query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not for one after the other, and not for those of epochs before."""
+    """Not one after the other, and not those of earlier epochs."""
     for epoch in range(2):
         messages = query.epoch(epoch, *([f"{epoch} {task}"] for task in range(6)))
         asked: list[list[str]] = []
@@ -354,7 +354,7 @@ def test_a_commit_asks_for_its_coordinators_at_once(
 
 
 def test_a_decision_far_back_is_found(cluster: Cluster, query: Query) -> None:
-    """And one in another partition, if somebody gave the topic more of them."""
+    """Also one in another partition, if partitions were added to the topic."""
     port = ClusterPort(cluster)
     query.commit(0, query.epoch(0, ["a"]))
     count = cluster.topics([coordination.TOPIC])[coordination.TOPIC].partitions
@@ -397,7 +397,7 @@ def test_what_timed_out_is_not_decided(cluster: Cluster, query: Query) -> None:
 
 
 def test_what_is_about_to_time_out_is_not_decided(cluster: Cluster, query: Query) -> None:
-    """By the brokers' clock: that of the driver may show anything."""
+    """By the brokers' clock: the driver's clock may be wrong."""
     messages = [query.attempt(0, 0, ["a"])]
 
     class Later(ClusterPort):

@@ -157,7 +157,7 @@ def test_without_the_option_the_row_stops_the_write(topic: Topic) -> None:
 
 
 def test_a_missing_topic_of_the_option_is_nobodys_dead_letter(topic: Topic) -> None:
-    """Every row would be one: that is a mistake in the query, not in its rows."""
+    """Every row would be a dead letter: the mistake is in the query, not in its rows."""
     with pytest.raises(Failed, match="topic not-there does not exist"):
         topic.write({"value": strings("a")}, topic="not-there")
     assert topic.letters() == []

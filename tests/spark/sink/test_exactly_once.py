@@ -1,7 +1,7 @@
-"""The exactly-once protocol under every kind of bad luck: each row of each epoch is in the topic once.
+"""The exactly-once protocol with every kind of fault: each row of each epoch is in the topic once.
 
-`SEEDS=4000 pytest tests/spark/test_exactly_once.py` looks longer. A protocol with any of its laws broken must be found
-out by the same model, or the model is worth nothing.
+`SEEDS=4000 pytest tests/spark/test_exactly_once.py` runs more seeds. The same model must find every
+protocol with one of its rules removed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MUTANT_SEEDS: Final = 1000
 
 
 def wrong(world: World) -> str | None:
-    """What is wrong at the end of a run, if anything: rows twice, or rows missing that nobody spoke of."""
+    """What is wrong at the end of a run: duplicate rows, or rows missing without an error."""
     if any(count > 1 for count in world.cluster.visible.values()):
         return "twice"
     if world.cluster.visible != world.rows and not world.lost:
@@ -40,7 +40,7 @@ def wrong(world: World) -> str | None:
 
 @pytest.mark.parametrize("timeouts", [False, True], ids=["two-phase", "timeouts"])
 def test_each_row_once_whatever_happens(timeouts: bool) -> None:
-    """Where transactions time out rows may be lost after their decision, but never in silence."""
+    """If transactions time out, rows may be lost after the decision, but never silently."""
     lost = 0
     for seed in range(SEEDS):
         world = World(seed, timeouts=timeouts)

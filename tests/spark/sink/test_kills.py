@@ -66,12 +66,12 @@ class Driver:
 
     @property
     def epochs(self) -> int:
-        """How many the checkpoint has as done."""
+        """How many epochs are committed in the checkpoint."""
         found = [path.name for path in (self.folder / "checkpoint" / "commits").glob("*") if path.name.isdecimal()]
         return max(map(int, found), default=-1) + 1
 
     def workers(self) -> list[int]:
-        """Everything Python below the driver's JVM: daemon, tasks, planner, the process that commits."""
+        """All Python processes below the driver's JVM: daemon, tasks, planner, committer."""
         below = descendants(self._process.pid)
         return [pid for pid in below if b"pyspark" in command(pid) and b"java" not in command(pid).split(b"\0")[0]]
 

@@ -1,4 +1,4 @@
-"""The sink's options: what Kafka's producer takes, what has no meaning here, and what contradicts itself."""
+"""The sink's options: those of Kafka's producer, those without a meaning here, and contradictions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A batch whose number was given to other input: refused with a reason, and nothing is lost in silence.
+"""A batch number that is used again for other input is refused with a reason, so that nothing is lost silently.
 
-An epoch that is decided writes nothing and Spark goes on, so it must be the same epoch. The last test is the other
-side: a true repetition is done, though its rows come out differently.
+A decided epoch writes nothing and Spark continues, so it must have the same input. The last test shows the opposite: a
+real repetition counts as done, even if its rows differ.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def values(broker: Ottla, topic: str) -> list[str]:
 
 
 def test_a_checkpoint_restored_from_a_backup(copier: Copier, ottla: Ottla, topics: Topics) -> None:
-    """One batch old: Spark gives the number of the last batch to what has come since."""
+    """One batch old: Spark uses the number of the last batch for newer input."""
     backup = copier.folder.with_name("backup")
     topics.fill(copier.source, numbers(0, 100))
     copier.run()
@@ -146,7 +146,7 @@ def save(frame: DataFrame, broker: Ottla, topic: str | None, name: str, *more: s
 
 
 def test_a_true_repetition_is_done_though_its_rows_differ(copier: Copier, ottla: Ottla, topics: Topics) -> None:
-    """The batch is in the topic, Spark does not know, and uuid() is another one each time."""
+    """The batch is in the topic, Spark does not know it, and uuid() differs each time."""
     commit = copier.folder / "commits" / "1"
     topics.fill(copier.source, ["first"])
     copier.run(value="uuid()")

@@ -96,7 +96,7 @@ def test_what_is_kept_is_bounded(broker: Ottla) -> None:
 
 
 def test_one_that_was_idle_for_long_is_not_used(broker: Ottla, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers close connections that nobody uses."""
+    """Brokers close idle connections."""
     task(broker, "idle", "a")
     monkeypatch.setattr(producers, "IDLE_S", -1.0)
     task(broker, "idle", "b")

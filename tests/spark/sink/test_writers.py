@@ -1,4 +1,4 @@
-"""Topics written by Spark, as a user does it: batches and streams, at least and exactly once, and what is refused."""
+"""Writing to topics with Spark: batches and streams, at least once and exactly once, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task's rows in topics: every column, partitions as Kafka's clients choose them, one sentence for what cannot be."""
+"""The rows of a task in topics: every column, partitions as Kafka's clients choose them, and one-sentence errors."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_every_column(broker: Ottla, cluster: Cluster, topic: str) -> None:
 
 
 def test_a_record_may_have_no_timestamp(broker: Ottla, cluster: Cluster, topic: str) -> None:
-    """As a copy of one has it that was produced without."""
+    """Like the copy of a record that was produced without one."""
     times = pa.array([-1, 5], pa.int64())
     write(
         cluster,

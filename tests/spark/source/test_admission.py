@@ -1,4 +1,4 @@
-"""How far batches go: also in seeded worlds, where topics grow, vanish and come back while a query crashes at will."""
+"""How far batches go, also in simulations: topics grow, disappear and come back while a query crashes."""
 
 import json
 from dataclasses import dataclass, field

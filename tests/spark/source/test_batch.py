@@ -1,4 +1,4 @@
-"""Batch reads: what is planned, what Spark gets of it, and the sentences a user of Spark reads when it cannot be."""
+"""Batch reads: the plan, the rows that Spark gets, and the errors that a user reads."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_a_cluster_that_is_not_there_is_one_sentence(spark: SparkSession) -> Non
 
 
 def test_what_goes_wrong_in_a_task_reaches_the_user(spark: SparkSession, ottla: Ottla) -> None:
-    """The topic goes away between planning and reading, which only a plan that is kept can show."""
+    """The topic is deleted between planning and reading, which only a kept plan can show."""
     filling.create(ottla, "vanishing", 1)
     client = Confluent(ottla.bootstrap)
     client.produce("vanishing", [Record(None, None, b"x")] * 10)

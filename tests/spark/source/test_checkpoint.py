@@ -1,4 +1,4 @@
-"""The offset of a streaming query: what is written is read, and what was edited by hand is told in one sentence."""
+"""The offset of a streaming query: written, read again, and refused in one sentence after a wrong edit."""
 
 import json
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def test_the_text() -> None:
 
 
 class Counted(dict[TopicPartition, int]):
-    """Offsets that know how often somebody went through all of them."""
+    """Offsets that count how often all of them are visited."""
 
     walks = 0
 
@@ -66,7 +66,7 @@ class Counted(dict[TopicPartition, int]):
 
 
 def test_many_topics_are_written_in_one_walk() -> None:
-    """Once for each topic would be seconds of every micro-batch from a few thousand topics on."""
+    """With one pass for each topic, a micro-batch would take seconds with a few thousand topics."""
     found = Counted({TopicPartition(f"topic-{index}", 0): index for index in range(100)})
     assert len(Position(found, found).dump()["topics"]) == 100
     assert found.walks <= 4

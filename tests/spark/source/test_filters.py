@@ -1,4 +1,4 @@
-"""Filters of a query: which offsets they leave to be read, and that no row is lost by it."""
+"""Filters of a query: which offsets still have to be read, and that no row is lost."""
 
 from __future__ import annotations
 

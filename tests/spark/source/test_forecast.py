@@ -1,4 +1,4 @@
-"""When retention overtakes a query: simulated logs that lose their segments, and a real topic with old records."""
+"""When retention deletes faster than a query reads: simulated logs, and a real topic with old records."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_old_records_that_nobody_reads(ottla: Ottla, caplog: pytest.LogCaptureFi
 
 
 def test_a_look_that_fails_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch that is damaged raises something else than a cluster that is away."""
+    """A damaged batch raises another error than an unreachable cluster."""
     monkeypatch.setattr("ottla.spark.source.watch.LOOK_S_MIN", 0.01)
     looks: list[int] = []
     seen = threading.Event()

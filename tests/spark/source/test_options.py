@@ -1,4 +1,4 @@
-"""Options of the source: one sentence with the fix for every wrong one, and a page of docs that is never stale."""
+"""Options of the source: one sentence with the fix for every wrong one, and an up-to-date page in docs/."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What options mean: the forms of Spark's own Kafka source, and a sentence for everything else."""
+"""The meaning of options: the forms of Spark's own Kafka source, and an error for everything else."""
 
 from __future__ import annotations
 

@@ -435,7 +435,7 @@ def test_a_group_that_refuses_is_a_warning(ours: Topics, caplog: pytest.LogCaptu
 
 
 def test_a_query_leaves_the_group_of_its_name_alone(topics: Topics) -> None:
-    """A consumer group of the same name that is down stands where it stood."""
+    """The offsets of a stopped consumer group of the same name do not change."""
     name = topics.make("billing-")
     topics.fill(name, numbers(0, 100))
     where = TopicPartition(name, 0)
@@ -470,7 +470,7 @@ def test_a_group_whose_offsets_are_not_ours_is_refused(
 def test_a_group_of_consumers_that_are_away_and_never_committed_is_refused(
     topics: Topics, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """To commit for them would settle where they begin."""
+    """A commit in their name would decide where they begin."""
     name = topics.make("away-")
     topics.fill(name, numbers(0, 10))
     for protocol in ("classic", "consumer"):

@@ -1,4 +1,4 @@
-"""Spark ends the planner of a query by signals, several if it is impatient, and by going away."""
+"""Spark ends the planner of a query by signals, sometimes several, or by ending itself."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""Splits of real logs as Arrow columns: all that a log may hold, any way of cutting it, what may go wrong."""
+"""Splits of real logs as Arrow columns: every kind of content, any way of cutting, and failures."""
 
 from __future__ import annotations
 
@@ -346,7 +346,7 @@ def test_a_log_that_lost_its_end_is_said_or_passed_over(ottla: Ottla) -> None:
 
 
 def test_an_offset_that_is_there_after_all_is_read(ottla: Ottla, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that leads no more, or not yet, may know a shorter log: nothing is lost, and nothing passed over."""
+    """A broker that is no longer or not yet the leader may have a shorter log: no record is lost or skipped."""
     numbered(ottla, "moved", 20)
     split, asked = whole(ottla, "moved"), []
 

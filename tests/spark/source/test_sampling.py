@@ -1,4 +1,4 @@
-"""Where the bytes lie: surveys of made-up logs of any shape, and of real ones on Ottla and Apache Kafka."""
+"""Where the bytes are: samples of generated logs of any shape, and of real ones on Ottla and Apache Kafka."""
 
 from __future__ import annotations
 

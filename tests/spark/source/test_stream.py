@@ -49,7 +49,7 @@ class Table:
         return writer.option("checkpointLocation", str(self.folder / "checkpoint")).start(str(self.folder / "rows"))
 
     def catch_up(self, form: str = "ottla") -> list[dict[str, Any]]:
-        """All there is now, in a run that ends by itself."""
+        """Read all that is there now, in a run that ends by itself."""
         query = self.start(form, availableNow=True)
         assert query.awaitTermination(WAIT_S)
         return [dict(progress) for progress in query.recentProgress]
@@ -64,7 +64,7 @@ class Table:
 
 
 def dealt(values: list[str], partitions: int) -> list[tuple[int, int, str]]:
-    """What `Topics.fill` puts where, if it is the first to."""
+    """Where `Topics.fill` puts which record in an empty topic."""
     return sorted((number % partitions, number // partitions, value) for number, value in enumerate(values))
 
 

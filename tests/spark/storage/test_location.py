@@ -1,4 +1,4 @@
-"""Paths and URLs: which place they name, and who opens it."""
+"""Paths and URLs: which place they name, and which store opens it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operations of a store, on a disk, on S3 and through fsspec: what appears appears whole, and once."""
+"""The operations of a store, on a disk, on S3 and through fsspec: files appear complete, and once."""
 
 from __future__ import annotations
 

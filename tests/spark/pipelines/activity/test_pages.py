@@ -1,4 +1,4 @@
-"""The pages of the report: cards in whole rows, and when it was made."""
+"""The pages of the report: cards in full rows, and the time of the report."""
 
 import re
 

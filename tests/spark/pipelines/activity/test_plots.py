@@ -1,4 +1,4 @@
-"""Plots: what they say, to scale, and nothing that a name could smuggle in."""
+"""Plots: labels, scale, and names that are escaped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stages of `articles`, each against the same worked out by itself in pandas and plain Python."""
+"""The stages of `articles`, each compared with a computation in pandas and plain Python."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def produce(bootstrap: str) -> None:
 
 
 def check_clean(raw: list[bytes], clean: list[dict[str, Any]], rejected: list[dict[str, Any]]) -> None:
-    """Tags cut out by expression instead of by a parser: the generator's markup is tame enough for both to agree."""
+    """Remove tags by a regular expression instead of a parser: for the generator's markup both give the same."""
     expected = []
     for value in raw:
         try:
@@ -102,7 +102,7 @@ def check_clean(raw: list[bytes], clean: list[dict[str, Any]], rejected: list[di
 
 
 def check_unique(clean: list[dict[str, Any]], unique: list[dict[str, Any]], duplicates: list[dict[str, Any]]) -> None:
-    """By the exact share of phrases in common, where the pipeline estimates it."""
+    """By the exact share of common phrases, which the pipeline estimates."""
     kept: dict[str, set[tuple[str, ...]]] = {}
     again = []
     for article in clean:
@@ -157,7 +157,7 @@ def values(bootstrap: str, topic: str) -> list[dict[str, Any]]:
 def test_a_batch_of_recommendations_that_comes_again_is_written_once(
     ottla: Ottla, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """And users are those of the moment the batch is made."""
+    """The users are those at the time of the batch."""
     topics = {"users": "again-users", "recommendations": "again-recommendations"}
     run = Run(pipeline=PIPELINE, bootstrap=ottla.bootstrap, folder=tmp_path, options=topics, session=spark)
     for topic in topics.values():
@@ -315,7 +315,7 @@ def test_any_markup_becomes_text(seed: int) -> None:
 
 
 def test_hostile_markup_takes_no_longer_than_other() -> None:
-    """A megabyte of each; time that grows with the square would be hours."""
+    """A megabyte of each. Quadratic time would be hours."""
     found = [plain(token * (1_000_000 // len(token))) for token in TOKENS if len(token) > 1]
     assert plain("<a " * 300_000) == plain("<a x='" * 150_000) == plain("<a b= =" * 150_000) == ""
     assert len(found) == 19
@@ -354,7 +354,7 @@ class State:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_batches_may_be_cut_anywhere(seed: int) -> None:
-    """Also where more articles come in a batch than are remembered: the answer is that of one article at a time."""
+    """Also if a batch has more articles than are remembered: the result is the same as one article at a time."""
     random = Random(seed)
     drawn = [random.choice("abcdefgh") for _ in range(120)]
     rows = [(number, f"{name}{random.randint(0, 3)}", name * 3) for number, name in enumerate(drawn)]

@@ -1,4 +1,4 @@
-"""Feeds as strangers write them and as servers hand them out: read, or refused with a sentence, and never the end."""
+"""Feeds in all the forms found on the web: read, or refused with a message, without ending the run."""
 
 from __future__ import annotations
 
@@ -153,14 +153,14 @@ def test_an_item_too_large_for_a_topic_is_left_out(tmp_path: Path, caplog: pytes
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Hands out a feed in many ways, most of them wrong, and counts how often each was asked for."""
+    """Serves a feed in many ways, most of them wrong, and counts the requests of each."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.asked: list[str] = []
 
     def handle_error(self, request: object, client: object) -> None:
-        """Clients that go in the middle of an answer are what this is for."""
+        """Clients that disconnect during an answer are part of the test."""
 
     def at(self, path: str) -> str:
         return f"http://127.0.0.1:{self.server_port}/{path}"
@@ -213,7 +213,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             pass
 
     def log_message(self, format: str, *values: object) -> None:
-        """Not on the test's output."""
+        """Print nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +284,7 @@ def test_only_files_and_the_web_are_read(tmp_path: Path, place: str) -> None:
 def test_a_feed_that_fails_does_not_stop_the_others(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Unless the run is to end: then it ends with the reason."""
+    """With --once the run ends with the reason."""
     monkeypatch.setattr(feeds, "SILENCE_S", 0.5)
     wrong = ("busy", "broken", "short", "chunks", "silent", "garbage", "redirect?ftp://127.0.0.1:1/")
     places = [*map(server.at, wrong), str(tmp_path / "missing.rss"), server.at("feed")]

@@ -95,7 +95,7 @@ def test_a_table_has_every_record_once(
 
 
 def lag(broker: Broker, topic: str) -> None:
-    """The group stands at the end, for whoever watches it."""
+    """The group's committed offset is at the end, for lag monitoring."""
     with Cluster(broker.bootstrap) as cluster:
         wheres = [TopicPartition(topic, index) for index in range(filling.PARTITIONS)]
         ends = latest(cluster, wheres)
@@ -139,7 +139,7 @@ def test_keys_and_values_as_text(exports: Exports, ottla: Ottla, fresh: Callable
 
 
 def test_files_are_made_as_is_said(exports: Exports, ottla: Ottla, fresh: Callable[[str], str]) -> None:
-    """Dictionaries and statistics where they pay, a codec, sizes; and readers other than Arrow see plain types."""
+    """Dictionaries and statistics where useful, codec, sizes; readers other than Arrow see plain types."""
     topic = fresh("files")
     filling.large(ottla, topic, 100_000, partitions=1)
     exports.run(ottla, topic, compression="zstd", level="3", file_bytes="2000000")

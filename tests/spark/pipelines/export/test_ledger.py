@@ -1,4 +1,4 @@
-"""Commits of a table, stopped between any two steps: no file twice, none lost, none visible before its time."""
+"""Commits of a table, interrupted between any two steps: no file twice, none lost, none visible too early."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_what_is_staged_is_invisible_and_goes_with_the_run(tmp_path: Path) -> No
 
 
 class Killed(BaseException):
-    """What a kill looks like from inside."""
+    """Raised where the process would be killed."""
 
 
 @pytest.mark.parametrize("step", range(1, 7))
@@ -192,7 +192,7 @@ def test_a_committed_file_that_is_lost_is_told_until_somebody_has_decided(
 
 
 def test_files_that_others_remove_later_are_their_business(tmp_path: Path) -> None:
-    """As days are that nobody wants to keep any longer."""
+    """For example old days that are no longer needed."""
     ledger = folder(tmp_path)
     ledger.commit([staged(ledger, 0, 10)], reached(10))
     ledger.close()
@@ -204,7 +204,7 @@ def test_files_that_others_remove_later_are_their_business(tmp_path: Path) -> No
 def test_a_commit_that_could_not_be_finished_is_finished_by_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is full, say, when the files go to their places: `close` must leave them for later."""
+    """For example the disk is full when files are moved to their places: `close` must leave them for later."""
     ledger = folder(tmp_path)
     file = staged(ledger, 0, 10)
 
@@ -287,7 +287,7 @@ def staging(ledger: Ledger) -> Path:
 
 
 def killed(ledger: FolderLedger | DeltaLedger) -> None:
-    """What a kill does to a driver, seen from the file system: its lock is free, and all else is as it was."""
+    """The effect of a kill on the file system: the lock is free, everything else is unchanged."""
     assert ledger._lock is not None
     ledger._lock.release()
 

@@ -37,7 +37,7 @@ _numbers = itertools.count()
 
 
 class Killed(BaseException):
-    """What a kill looks like from inside."""
+    """Raised where the process would be killed."""
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def test_a_driver_that_dies_between_the_two_commits(
 
 
 def test_a_driver_that_was_replaced_commits_nothing(exports: Exports, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another one fences it while its letters are on their way."""
+    """Another driver fences it while it writes its letters."""
     from ottla.client.transaction import identify
     from ottla.spark.pipelines.export import letters
 

@@ -1,4 +1,4 @@
-"""The table is whole at every moment, and only the query whose batches it has writes to it."""
+"""The table is complete at every moment, and only the query that owns its batches writes to it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_readers_see_every_row_once_while_files_are_put_together_and_that_is_kil
     lock = threading.Lock()
 
     def look() -> None:
-        """The table has what it had before, or what it has now: in any case every number once."""
+        """The table has the old or the new content; in both cases every number once."""
         nonlocal reads
         while not ended.is_set():
             with lock:
@@ -207,7 +207,7 @@ def test_a_batch_that_comes_again_is_not_added_again(spark: SparkSession, tmp_pa
 
 
 def test_batches_of_a_query_that_began_anew_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """As after a run's folder was removed, and its table was not."""
+    """For example after a run's folder was removed but its table was not."""
     rows = spark.createDataFrame([("1", 1)], "day string, number long")
     try:
         for query, batches in (("some-query", (0, 1)), ("another-query", ())):

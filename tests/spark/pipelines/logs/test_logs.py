@@ -1,4 +1,4 @@
-"""`logs`: from files and from others to a table that has every line once, under its day and host."""
+"""`logs`: from files and other producers to a table that has every line once, by day and host."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def by_pandas(texts: list[str]) -> pd.DataFrame:
 
 
 def compared(found: pd.DataFrame, expected: pd.DataFrame) -> None:
-    """Equal as a set of rows; a line that tells no time has that of its record, which nobody knows before."""
+    """Equal as a set of rows. A line without a time has that of its record, which cannot be predicted."""
     columns = ["host", "file", "message", "level", "day", "at"]
     assert not found.duplicated(["partition", "offset"]).any()
     found, expected = found[columns].copy(), expected[columns].copy()

@@ -34,7 +34,7 @@ def test_whole_lines() -> None:
 
 
 class Shipped:
-    """Files read as the shipper does; what is known survives, the reader does not."""
+    """Reads files as the shipper does. The state survives a restart, the reader does not."""
 
     def __init__(self, *patterns: str) -> None:
         self.patterns = list(patterns)
@@ -253,7 +253,7 @@ def test_nothing_is_shipped_twice_or_not_at_all(tmp_path: Path, seed: int) -> No
 
 
 class Unsent(Shipper):
-    """A shipper without a cluster: what it would send."""
+    """A shipper without a cluster: collects what it would send."""
 
     def __init__(self, run: Run, patterns: str) -> None:
         self.sent: list[str] = []
@@ -276,7 +276,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_all_is_what_the_files_have_when_it_begins(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files of a busy host never come to an end."""
+    """The files of a busy host never end."""
     path, later = tmp_path / "app.log", tmp_path / "later.log"
     monkeypatch.setattr(shipping, "CHUNK", 10)
 

@@ -1,4 +1,4 @@
-"""Windows, alerts and late events of `metrics`, against the same worked out one event at a time."""
+"""Windows, alerts and late events of `metrics`, compared with a computation of one event at a time."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_killed_and_resumed_every_event_is_in_its_window_or_put_aside(ottla: Ott
 
 
 def produce(bootstrap: str) -> None:
-    """The generator's events, with some between them that are none."""
+    """The generator's events, with some invalid ones between them."""
     producer = Producer({"bootstrap.servers": bootstrap})
     future = json.dumps({"host": "web-9", "metric": "cpu", "value": 1, "at": "2036-01-01T00:00:00Z"})
     for number, record in enumerate(islice(records("metrics", 11, 4, START), COUNT)):
@@ -91,7 +91,7 @@ def produce(bootstrap: str) -> None:
 
 
 def by_hand(messages: list[Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
-    """Windows, alerts and what is put aside: every event by itself, in pandas and plain Python."""
+    """Windows, alerts and dead letters, one event at a time, in pandas and plain Python."""
     final: list[dict[str, Any]] = []
     aside: list[dict[str, Any]] = []
     for partition in sorted({message.partition() for message in messages}):
@@ -162,7 +162,7 @@ def compare(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None
 
 
 def alert_stories(alerts: list[dict[str, Any]]) -> dict[tuple[str, str], list[tuple[str, datetime]]]:
-    """What each rule said of each host, in order; raised and resolved take turns."""
+    """The alerts of each rule for each host, in order; raised and resolved alternate."""
     stories = defaultdict(list)
     for alert in alerts:
         start = datetime.fromisoformat(str(alert["start"]))
@@ -175,7 +175,7 @@ def alert_stories(alerts: list[dict[str, Any]]) -> dict[tuple[str, str], list[tu
 
 @pytest.mark.parametrize("seed", range(5))
 def test_batches_may_be_cut_anywhere(seed: int) -> None:
-    """The rows are the same, and of one window or alert in the same order, whatever comes together."""
+    """The rows are the same however batches are cut, and those of one window or alert are in the same order."""
     random = Random(seed)
     events = table(islice(records("metrics", seed, 3, START), 4000))
     whole = told(Open(), [events])

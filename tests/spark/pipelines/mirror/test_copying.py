@@ -1,4 +1,4 @@
-"""Batches rewritten for another cluster: what the broker's own validation, reader and sequence check say of them."""
+"""Batches rewritten for another cluster pass the broker's own validation, reader and sequence check."""
 
 import random
 from itertools import pairwise
@@ -105,7 +105,7 @@ def test_old_messages_fill_batches_that_fit() -> None:
 
 
 def test_a_batch_that_would_not_fit_is_cut() -> None:
-    """Packed anew with the codec's usual level, a batch may come out larger than the target takes."""
+    """Compressed again at the codec's default level, a batch may be larger than the target accepts."""
     noise = random.Random(1)
     given = [Record(offset, NOW, None, noise.randbytes(1000)) for offset in range(0, 40, 2)]
     data = batch.build(given, last_offset=39)
@@ -128,7 +128,7 @@ def test_aborted_transactions_and_markers_are_left_out() -> None:
 
 
 def test_random_runs_agree_with_the_reader_of_columns() -> None:
-    """Whatever lies in a piece, what is copied is what a read_committed reader would see."""
+    """Whatever a piece contains, the copy is what a read_committed reader would see."""
     for seed in range(60):
         chance = random.Random(seed)
         data, aborted, end = piece(chance)

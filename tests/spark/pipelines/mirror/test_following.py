@@ -1,4 +1,4 @@
-"""Groups followed to the target: when what was committed there is committed again, and when nothing is asked."""
+"""Groups copied to the target: when offsets are committed again there, and when no request is sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POSITIONS = {WHERE: (TO, MirrorPosition(200, "c", "id", OffsetMap([OffsetRun(100
 
 
 class Target:
-    """What one group has committed there; nothing else of a cluster is asked."""
+    """The committed offsets of one group; nothing else of a cluster is needed."""
 
     def __init__(self) -> None:
         self.held: dict[TopicPartition, Committed] = {}

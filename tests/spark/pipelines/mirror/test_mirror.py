@@ -1,4 +1,4 @@
-"""The mirror pipeline on real Spark between real clusters: what is there afterwards, record by record."""
+"""The mirror pipeline on real Spark between real clusters, compared record by record."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def mirrors(spark: SparkSession, tmp_path: Path) -> Mirrors:
 
 
 def test_every_run_renews_the_positions_of_idle_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With --once from cron no run lasts until a position is old: the first look of each must renew it."""
+    """With --once from cron no run lasts until a position is old: the first check of each run must renew it."""
     where, now = TopicPartition("t", 0), 1_000_000.0
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr(loop.offsets, "earliest", lambda cluster, wheres: dict.fromkeys(wheres, 0))
@@ -133,7 +133,7 @@ def test_spark_goes_on_where_the_command_stopped(
 
 
 def lag_is_visible(source: Broker, mirror: str, topic: str) -> None:
-    """By the tool that people use."""
+    """With Apache Kafka's tool."""
     command = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
     output = judge.tool(
         command, "--bootstrap-server", source.bootstrap, "--describe", "--group", f"ottla-mirrored-{mirror}"
@@ -151,7 +151,7 @@ def test_messages_of_the_old_formats(mirrors: Mirrors, east: Ottla, tmp_path: Pa
 
 
 def test_groups_go_on_at_the_target(mirrors: Mirrors, ottla: Ottla, east: Ottla, fresh: Callable[[str], str]) -> None:
-    """A consumer that changes over misses nothing, and reads nothing twice that lies in what was copied last."""
+    """A consumer that moves to the target misses nothing, and reads no record twice before the last copied piece."""
     topic, group = fresh("changing"), fresh("readers")
     filling.transactional(ottla, topic)  # so that offsets differ
     mirrors.run(ottla, east, topics=topic, name=topic)
@@ -333,7 +333,7 @@ def test_records_that_are_there_already(
 
 @pytest.mark.timeout(600, func_only=True)
 def test_killed_again_and_again(tmp_path: Path) -> None:
-    """Drivers, workers and both brokers are killed at moments nobody chose, while records are written and copied."""
+    """Drivers, workers and both brokers are killed at random times while records are written and copied."""
     chance = random.Random(4)
     with Ottla(tmp_path / "west") as west, Ottla(tmp_path / "east") as east:
         filling.create(west, "orders", 2)
@@ -432,7 +432,7 @@ def place(topic: str, index: int, offset: int):  # type: ignore[no-untyped-def] 
 
 
 def continued(broker: Ottla, group: str, topic: str, index: int) -> list[copies.Content]:
-    """What a consumer of this group finds when it goes on where the group has committed."""
+    """What a consumer of this group reads from its committed offsets on."""
     consumer = consuming(broker, group)
     (stored,) = consumer.committed([place(topic, index, 0)], 30)
     consumer.assign([stored])

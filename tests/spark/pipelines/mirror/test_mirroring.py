@@ -89,7 +89,7 @@ def test_the_position_goes_where_the_records_go(bench: Bench) -> None:
 
 
 def test_the_position_of_an_idle_partition_is_committed_anew(bench: Bench) -> None:
-    """A position that nobody renews expires, and then what was copied cannot be told from what others wrote."""
+    """A position that is not renewed expires, and then copied records cannot be told from those of others."""
     bench.produce("a", "b")
     copied = bench.copy()
     before = commits(bench.target)
@@ -109,7 +109,7 @@ def test_a_new_position_is_committed_once(bench: Bench) -> None:
 
 
 def commits(broker: Ottla) -> int:
-    """How much has ever been committed there, by any group."""
+    """How many commits there were, of any group."""
     topic = "__consumer_offsets"
     with Cluster(broker.bootstrap) as cluster:
         there = cluster.topics([topic])
@@ -249,7 +249,7 @@ def test_a_target_that_was_made_anew_is_told(bench: Bench) -> None:
 
 
 def test_a_target_that_has_lost_records_is_told(bench: Bench) -> None:
-    """The position is there, and what it stands for is not: as after an unclean election."""
+    """The position exists but the records do not, as after an unclean election."""
     bench.produce("a")
     with Cluster(bench.source.bootstrap) as source, Cluster(bench.target.bootstrap) as target:
         identity = identify(target, bench.job.transactional_id(bench.where), timeout_ms=60_000)
@@ -278,7 +278,7 @@ def test_damage_at_the_source_stops_there(tmp_path: Path, east: Ottla, fresh: Ca
 
 
 def test_both_brokers_are_killed_on_the_way(tmp_path: Path, fresh: Callable[[str], str]) -> None:
-    """A task survives it by itself, if they come back in time."""
+    """A task survives it if they come back in time."""
     import threading
 
     with Ottla(tmp_path / "west") as west, Ottla(tmp_path / "east") as other:

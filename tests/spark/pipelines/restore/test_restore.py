@@ -63,7 +63,7 @@ def test_what_is_no_moment(text: str) -> None:
 
 
 class Accounts:
-    """The made-up records in a topic with two partitions, a second apart, and what pandas makes of them."""
+    """Generated records in a topic with two partitions, a second apart, and the result computed with pandas."""
 
     def __init__(self, broker: Ottla, topic: str) -> None:
         self.broker, self.topic = broker, topic
@@ -202,7 +202,7 @@ def test_a_past_that_is_gone_is_one_sentence(ottla: Ottla, spark: SparkSession, 
 
 
 def test_the_past_of_a_partition_that_retention_has_emptied(ottla: Ottla, tmp_path: Path) -> None:
-    """It has no record that is later than any moment, so at each it is as it is now: empty, and nothing is gone."""
+    """It has no records, so at every time its state is empty, and nothing is missing."""
     topics = Topics(ottla.bootstrap)
     topic = topics.make("emptied-", 2, {"retention.ms": "-1"})
     for number in range(10):
@@ -219,7 +219,7 @@ def test_the_past_of_a_partition_that_retention_has_emptied(ottla: Ottla, tmp_pa
 
 
 def table(path: Path, value: str) -> Path:
-    """As Spark leaves one."""
+    """A table as Spark writes it."""
     path.mkdir(parents=True)
     for name in ("part-00000-1.snappy.parquet", ".part-00000-1.snappy.parquet.crc", "_SUCCESS", "._SUCCESS.crc"):
         (path / name).write_text(value)
