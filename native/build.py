@@ -1,11 +1,11 @@
 """Build the crate: `python native/build.py` puts the extension into `src/ottla`, where a clone imports it.
 
-Built already, and nothing changed since: it says nothing and returns at once. Where it cannot be built it says why in
-one line and returns 3; Ottla then runs on its twin in Python, with the same answers. `native/hook.py` calls this for
-pip, `scripts/setup.py` for a clone. Standard library only.
+If it is built and nothing has changed, it returns at once. If it cannot be built, it prints the reason in one line and
+returns 3; Ottla then uses the same code in Python, with the same results. `native/hook.py` calls this for pip,
+`scripts/setup.py` for a clone. It uses the standard library only.
 
-The extension uses Python's stable ABI, so one build serves every CPython from 3.11 on and needs no interpreter to link
-with: the same sources give the same file whoever calls.
+The extension uses Python's stable ABI, so one build works with every CPython from 3.11 on, and linking needs no
+interpreter: the same sources always give the same file.
 
 OTTLA_NATIVE_TARGET=aarch64-unknown-linux-gnu.2.17 builds for another machine, and for every Linux with that glibc or a
 newer one: `scripts/wheels.py` sets it. Zig is the linker then, since it knows the symbols of every glibc.

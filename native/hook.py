@@ -1,8 +1,8 @@
-"""Hatchling's hook: what pip builds has the extension wherever Rust is found, and is pure Python where it is not.
+"""Hatchling's build hook: with Rust, pip builds the extension; without Rust, the package is pure Python.
 
-An editable install gets it in the clone, beside the sources; a wheel gets it inside, and its tag then names the stable
-ABI and the platform. The reason for a wheel without it is one line of the build's output (`pip install -v` shows it).
-A wheel that was asked for by its target (`native/build.py`) has the extension, or is not made.
+An editable install puts it next to the sources of the clone. A wheel contains it, and its tag names the stable ABI and
+the platform. If it cannot be built, the reason is one line of the output (`pip install -v` shows it). A wheel for a
+given target (`native/build.py`) always has the extension; otherwise the build fails.
 """
 
 import importlib.util

@@ -2,7 +2,8 @@
 
 It stops in the middle: a task reports its position and waits, the broker is killed (then, later, asked to stop) and
 started again on its folder and port, and the task continues. No row may be missing, and a read gives none twice. A
-write may: neither connector guarantees more, and a broker that was stopped remembers only the last batch of each producer.
+write may: neither connector guarantees more, and a broker remembers only the last batch of each producer when it
+stops.
 """
 
 from __future__ import annotations
