@@ -249,7 +249,7 @@ def pairs(data: bytes, count: int) -> Iterator[tuple[bytes | None, bytes | None]
 
 
 def batches(data: bytes) -> list[Batch]:
-    """The complete batches of fetched bytes, which must be magic 2 with a right checksum; a partial tail is left out."""
+    """The complete batches of fetched bytes, which must be magic 2 with a right checksum; a partial tail is dropped."""
     found, position = [], 0
     while position + 12 <= len(data):
         (size,) = struct.unpack_from(">i", data, position + 8)

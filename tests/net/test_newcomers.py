@@ -83,6 +83,23 @@ def test_the_share_comes_back_with_time_and_is_not_saved_up_for_long(time: Time)
     asyncio.run(scene())
 
 
+def test_new_clients_get_their_share_of_a_busy_loop(time: Time) -> None:
+    async def scene() -> list[int]:
+        line, done, served = Newcomers(), list[str](), list[int]()
+        for _ in range(100):
+            line.serve(time.spend(ROUND_S, done, "new"))
+        while len(line):
+            before = len(done)
+            time.now += 100 * ROUND_S  # work for other clients
+            await asyncio.sleep(0)
+            served.append(len(done) - before)
+        return served
+
+    served = asyncio.run(scene())
+    assert len(served) > 3
+    assert {count - 100 * SHARE for count in served[:-1]} <= {0, 1}, "a quarter of the time of the others"
+
+
 def test_a_piece_that_fails_in_line_does_not_stop_the_others(time: Time, caplog: pytest.LogCaptureFixture) -> None:
     async def scene() -> None:
         line, done = Newcomers(), list[str]()

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.net")
 
-SHARE: Final = 0.25  # of the time
+SHARE: Final = 0.25  # of the time that others took
 SAVED_S_MAX: Final = 0.0005  # the most that is saved up while no client is new
-ROUND_S: Final = 0.0003  # time slice of the line, once per iteration of the loop
+ROUND_S: Final = 0.0003  # the least time slice of the line, once per iteration of the loop
 
 
 class Newcomers:
@@ -51,7 +51,8 @@ class Newcomers:
         return False
 
     def _round(self) -> None:
-        line, end = self._line, monotonic() + ROUND_S
+        line, began = self._line, monotonic()
+        end = began + max(ROUND_S, SHARE * (began - self._until))  # a busy broker lets new clients in, too
         while line:
             work = line.popleft()
             try:
