@@ -230,7 +230,7 @@ MUTANTS = [
     Mutant(read_what_was_aborted, TRANSACTIONS),
     Mutant(let_zombies_commit, TRANSACTIONS),
     Mutant(lose_markers, TRANSACTIONS),
-    Mutant(acknowledge_markers_early, ORPHANS, first=13),
+    Mutant(acknowledge_markers_early, ORPHANS, first=22),
     Mutant(compact_the_last_value, KEYS),
     Mutant(drop_tombstones_at_once, KEYS),
     Mutant(tell_what_may_be_old, SLEEPERS, first=62),
