@@ -171,7 +171,6 @@ ADAPTORS = {
 ROOTS = {
     "net/connection.py",
     "net/dispatch.py",
-    "net/newcomers.py",
     "net/turns.py",
     "security/handshake.py",  # a thread whose failure nobody else would see
     "handlers/finishing.py",  # a future that a client waits for

@@ -59,7 +59,7 @@ PLAIN_SIZE_MAX = 16 << 20
 GATHERED_MAX = 64
 GATHERED_SIZE_MAX = 128 * 1024
 # After this many reads a client is no longer new (see `Newcomers`): it has logged in, and sent some requests.
-READS = 10
+READS_WHILE_NEW = 10
 # The most bytes of one read into a large buffer.
 FILL_SIZE_MAX = 1 << 20
 # Frames from this size on are mapped. Below it, growing by copying is faster than faulting in new pages.
@@ -206,7 +206,7 @@ class Connection:
         self._answers: deque[list[Part] | Deferred] = deque()
         self._waiting_size = 0  # bytes of answers that wait behind a pending one
         self._out = Outbox()
-        self._reads_left = READS  # until it is no longer new
+        self._reads_left = READS_WHILE_NEW  # until it is no longer new
         self._reading = True
         self._writing = False
         self._mute: asyncio.TimerHandle | None = None  # set while nothing is read

@@ -3,7 +3,7 @@
 A connection handles frames for `TURN_S`, then others get a turn. A request that needs longer is a generator (`Steps`)
 that yields wherever it may be interrupted. What is left waits in a line:
 
-    Turns    connections with unhandled frames: each gets turns until it is done
+    Turns    connections with unhandled frames: each gets turns until it is done. `Newcomers` is such a line, too
     Lane     long requests, one after the other, so that the memory of one is free before the next begins. There are
              several lanes (see `dispatch`), so that a small request with a large answer does not wait behind large
              requests
@@ -58,8 +58,12 @@ class Turns:
             self._running = True
             asyncio.get_running_loop().call_soon(self._round)
 
+    def round_s(self) -> float:
+        """Time slice of the line, once per iteration of the loop."""
+        return ROUND_S
+
     def _round(self) -> None:
-        line, until = self._line, monotonic() + ROUND_S
+        line, until = self._line, monotonic() + self.round_s()
         while line:
             turn = line.popleft()
             try:
