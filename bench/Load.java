@@ -1,7 +1,7 @@
 /*
- * Apache Kafka's Java client as the load: one JVM for the whole run, so that it is warm and the same for both brokers.
- * Reads one command a line from stdin, `name key=value ...`, answers one line of JSON; started as a single source file.
- * The broker's CPU time is read from /proc around the measured stretch alone, not around connecting.
+ * Generates load with Apache Kafka's Java client. One JVM serves the whole run, so both brokers get the same warm client.
+ * Reads one command per line from stdin, `name key=value ...`, and answers with one line of JSON. Runs as a single source
+ * file. Reads the broker's CPU time from /proc at the start and the end of the measured time; connecting is not included.
  */
 
 import java.io.BufferedReader;
@@ -53,7 +53,7 @@ public class Load {
         }
     }
 
-    /** Latencies in nanoseconds; those after the last slot are dropped, which no row comes near. */
+    /** Latencies in nanoseconds. Drops those that do not fit; no row has that many. */
     static class Samples {
         private final long[] values = new long[SAMPLES_MAX];
         private int count = 0;
@@ -72,7 +72,7 @@ public class Load {
         }
     }
 
-    /** Clock ticks (10 ms) of user and system time of all threads the process has or had. */
+    /** User and system time of the process in clock ticks of 10 ms, including threads that have ended. */
     static long ticks(Map<String, String> options) throws IOException {
         String stat = Files.readString(Path.of("/proc", options.get("pid"), "stat"));
         String[] fields = stat.substring(stat.lastIndexOf(')') + 2).split(" ");
@@ -84,7 +84,7 @@ public class Load {
             + (samples == null ? "" : ", " + samples.json()) + "}";
     }
 
-    /** Over TLS, if an authority is named. */
+    /** Uses TLS if the command names a certificate authority. */
     static void secure(Properties config, Map<String, String> options) {
         if (options.get("ca") == null) return;
         config.put("security.protocol", "SSL");
@@ -116,7 +116,7 @@ public class Load {
         return new KafkaConsumer<>(config);
     }
 
-    /** As many records as the client can send for that long, then wait for the last acknowledgement. */
+    /** Sends as many records as the client can for the given time, then waits for the last acknowledgement. */
     static String produce(Map<String, String> options) throws Exception {
         int size = Integer.parseInt(options.get("size"));
         String topic = options.get("topic");
@@ -147,7 +147,7 @@ public class Load {
         }
     }
 
-    /** All partitions from their beginning, again and again for that long. */
+    /** Reads all partitions from the beginning, again and again, for the given time. */
     static String consume(Map<String, String> options) throws Exception {
         List<TopicPartition> assigned = new ArrayList<>();
         for (int i = 0; i < Integer.parseInt(options.get("partitions")); i++) assigned.add(new TopicPartition(options.get("topic"), i));
@@ -175,7 +175,7 @@ public class Load {
         }
     }
 
-    /** One record every 1/rate seconds with no linger; the time from before send to the moment the consumer has it. */
+    /** Sends one record every 1/rate seconds without linger, and measures the time until the consumer has it. */
     static String latency(Map<String, String> options) throws Exception {
         String topic = options.get("topic");
         int size = Integer.parseInt(options.get("size")), warm = 100;
@@ -212,7 +212,7 @@ public class Load {
         }
     }
 
-    /** Log lines that compress to about a third, as the raw load sends them too. */
+    /** Log lines that compress to about a third, like those of the raw load. */
     static byte[][] lines(int size) {
         String[] words = ("GET POST PUT 200 204 301 404 500 /orders /users /search /cart /login host=web-1 host=web-2 region=eu region=us user= "
             + "order= session= price= amount= status=ok status=failed retry=1 cache=hit cache=miss latency_ms= bytes= trace= span= level=info "

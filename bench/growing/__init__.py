@@ -1,1 +1,1 @@
-"""The four ways in which a broker grows: each makes the size on one broker, and measures the same small work at it."""
+"""Four ways in which a broker grows. Each one makes a broker larger and measures the same small work at every size."""

@@ -19,11 +19,11 @@ REST = "rest_ms_s"
 
 @dataclass(frozen=True)
 class Effort:
-    """How much of everything; a smoke test makes all of it small."""
+    """How much to measure. A smoke test uses small numbers everywhere."""
 
     requests: int = 2000  # of each kind in a turn
     pairs: int = 7
-    warm_requests: int = 60_000  # of each kind before anything counts, for the compilers of the JVM
+    warm_requests: int = 60_000  # of each kind before the measurement starts, to warm up the JVM
     rest_s: float = 5.0
     rests: int = 2
 
@@ -42,15 +42,15 @@ class Load:
         return more
 
     def grow(self, size: int) -> None:
-        """From the size before to this one; the first call comes with the smallest."""
+        """Grow from the previous size to this one. Sizes come in rising order."""
         raise NotImplementedError
 
     def sample(self, requests: int) -> Sample:
-        """What one piece of work costs now, from so many requests of each kind."""
+        """Measure what one request costs now, with this many requests of each kind."""
         raise NotImplementedError
 
     def drop(self) -> None:
-        """Give back the room on disk; `grow` begins anew after it."""
+        """Free the disk space. The next `grow` starts from nothing."""
 
     def close(self) -> None:
         for connection in self.connections:
@@ -58,7 +58,7 @@ class Load:
         self.connections.clear()
 
     def cost_us(self, circuit: Circuit, requests: int) -> float:
-        """The broker's CPU for one of the requests."""
+        """Broker CPU time for one request, in microseconds."""
         before = self.broker.cpu_s()
         circuit.run(requests)
         return (self.broker.cpu_s() - before) / requests * 1e6
@@ -68,11 +68,11 @@ class Load:
 class Axis:
     name: str
     title: str
-    label: str  # of the sizes
+    label: str  # of the axis with the sizes
     sizes: Sequence[int]
-    measures: Mapping[str, str]  # with what they are called
+    measures: Mapping[str, str]  # names of the measures, with their titles
     load: Callable[[Broker, Effort], Load]
-    why: str  # what the cost hangs on, for the page
-    options: Mapping[str, object] = field(default_factory=dict)  # of both brokers
-    room: Callable[[int], int] = field(default=lambda _: 0)  # bytes of disk that a size takes
-    rests: bool = True  # whether to measure a broker at rest, too
+    why: str  # what the cost depends on, for the page
+    options: Mapping[str, object] = field(default_factory=dict)  # broker options, for both brokers
+    room: Callable[[int], int] = field(default=lambda _: 0)  # bytes of disk that a size needs
+    rests: bool = True  # whether to measure an idle broker, too

@@ -1,4 +1,4 @@
-"""Connections: one-record requests on ten of them beside so many idle ones, and on all of them in turn."""
+"""Number of connections: one-record requests on ten of them while the others are idle, and on all of them in turn."""
 
 from __future__ import annotations
 

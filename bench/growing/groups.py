@@ -1,4 +1,4 @@
-"""Groups of the classic protocol with one member each: heartbeats and commits, one group after the other."""
+"""Number of groups (classic protocol, one member each): heartbeats and commits, one group after the other."""
 
 from __future__ import annotations
 

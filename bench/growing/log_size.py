@@ -1,10 +1,10 @@
-"""The size of a log: appends to it, fetches from its end, and lookups by offset and by time in its last 100 MB.
+"""Size of a log: appends, fetches from its end, and lookups by offset and by time in its last 100 MB.
 
-The bulk is made of batches of 1 MB, the last 100 MB of batches of 16 kB, which all measured work is about: so it is the
-same at every size, and in the page cache. What is smaller than 64 MB is made several times over, and the work goes
-round the copies: the turns at a size would otherwise append many times that size.
+Most of the log is batches of 1 MB. The last 100 MB are batches of 16 kB, and all measured requests use only those. So
+the work is the same at every size, and its data is in the page cache. A log under 64 MB exists in several copies that
+are used in turn; otherwise the measurement itself would append many times its size.
 
-Timestamps rise by a millisecond from batch to batch, from one day ago.
+Timestamps start one day ago and rise by a millisecond per batch.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PATIENCE_S = 120.0
 
 
 class Copy:
-    """One log, and how far it is filled."""
+    """One log, and how much has been written to it."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -59,7 +59,7 @@ class Copy:
         self.now_ms = self.tail_ms = int(time.time() * 1000) - DAY_MS
 
     def frames(self, one: Batch) -> Iterator[bytearray]:
-        """Requests with one batch each. It is the same buffer again, with the next timestamp and its checksum."""
+        """Requests with one batch each. They reuse one buffer and change only the timestamp and the checksum."""
         request = bytearray(produce_frame(self.topic, {0: one.data}, 1))
         batch_at = request.index(one.data)
         inside = memoryview(request)[batch_at : batch_at + len(one.data)]
@@ -73,11 +73,11 @@ class Copy:
 
     @property
     def tail_batches(self) -> int:
-        """Of 16 kB, behind the bulk."""
+        """Number of batches of 16 kB, at the end of the log."""
         return (self.records - self.tail_records) // SMALL.records
 
     def offset(self, number: int) -> int:
-        """Of one of them."""
+        """Base offset of one of the batches of 16 kB."""
         return self.tail_records + number * SMALL.records
 
 
@@ -138,7 +138,7 @@ class LogSize(Load):
         return Circuit(self.lanes, frames, lambda answer: error(answer, "log-000000"), LANES)
 
     def _look_at(self, copy: Copy, number: int) -> None:
-        """A lookup by time finds the batch; what was sent on several connections may have changed places."""
+        """Check that a lookup by time finds the batch. Batches from several connections may arrive in another order."""
         with self.broker.connect() as connection:
             error, offset = lookup(connection.call(looked_up(copy, number)), copy.topic)
         distance = abs(offset - copy.offset(number))
@@ -146,7 +146,7 @@ class LogSize(Load):
             raise BenchError(f"{copy.topic}: a lookup by time gave error {error}, or is {distance} records away")
 
     def _delete(self, copies: Sequence[Copy]) -> None:
-        """And wait until the files are gone: the room is wanted."""
+        """Delete the topics and wait until their files are gone, because the disk space is needed."""
         with self.broker.connect() as connection:
             for copy in copies:
                 connection.delete_topic(copy.topic)

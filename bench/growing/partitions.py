@@ -1,4 +1,4 @@
-"""Partitions, in topics of up to 1,000: batches to them and fetches from them, one partition after the other."""
+"""Number of partitions, in topics of up to 1,000: produce and fetch requests, one partition after the other."""
 
 from __future__ import annotations
 
