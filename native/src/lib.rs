@@ -16,6 +16,7 @@ mod frames;
 mod fuzz;
 mod hash;
 mod inflate;
+mod own;
 mod pack;
 mod produce;
 mod reader;
@@ -398,6 +399,26 @@ fn since(py: Python<'_>, data: View, timestamp: i64, start: i64, most: (u64, i64
     }
 }
 
+/// A batch of the broker's own records, each a key and a value.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+fn own_batch<'py>(
+    py: Python<'py>,
+    records: Vec<(Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>)>,
+    base_offset: i64,
+    leader_epoch: i32,
+    timestamp: i64,
+    producer_id: i64,
+    producer_epoch: i16,
+    attributes: i16,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let head = own::Head { base_offset, leader_epoch, timestamp, producer_id, producer_epoch, attributes };
+    let records: Vec<_> =
+        records.iter().map(|(key, value)| (key.as_bytes(), value.as_ref().map(|value| value.as_bytes()))).collect();
+    let data = own::build(&records, &head).ok_or_else(|| PyValueError::new_err("a batch of more than 2 GiB"))?;
+    Ok(PyBytes::new(py, &data))
+}
+
 type Portion<'py> = (u8, String, Vec<(i64, i64, Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyBytes>>, u32)>);
 
 #[pyfunction]
@@ -438,6 +459,7 @@ fn ottla_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(read_produce, module)?)?;
     module.add_function(wrap_pyfunction!(read_fetch, module)?)?;
     module.add_function(wrap_pyfunction!(answer_fetch, module)?)?;
+    module.add_function(wrap_pyfunction!(own_batch, module)?)?;
     module.add_function(wrap_pyfunction!(since, module)?)?;
     module.add_function(wrap_pyfunction!(portion, module)?)?;
     module.add_function(wrap_pyfunction!(murmur2, module)?)

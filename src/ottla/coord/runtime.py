@@ -35,7 +35,6 @@ logger = logging.getLogger("ottla.coord")
 
 M = TypeVar("M", bound=Machine)
 LOAD_SIZE = 1 << 20  # bytes applied before the loader yields to other work
-PRODUCE_VERSION = 11  # Produce version of our own batches: the newest
 BATCH_OVERHEAD = batch.HEADER_SIZE
 RECORD_OVERHEAD = 40  # upper bound for the lengths, offset and time of a record
 TIMER_RETRY_MS = 10_000
@@ -382,20 +381,13 @@ class Runtime(Generic[M]):
         return answer
 
     def _append(self, shard: Shard[M], decision: Decision) -> None:
-        now_ms, partition, machine = self._clock.now_ms(), shard.partition, shard.machine
-        producer_id, producer_epoch = decision.producer or (NOBODY, NOBODY)
+        now_ms, partition, machine, producer = self._clock.now_ms(), shard.partition, shard.machine, decision.producer
+        producer_id = NOBODY if producer is None else producer[0]
         for records in portions(decision.records, partition.log.config.max_message_bytes):
-            data = batch.build(
-                [batch.Record(at, now_ms, one.key, one.value, ()) for at, one in enumerate(records)],
-                base_offset=0,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                transactional=decision.producer is not None,
-            )
-            appended = partition.append(memoryview(data), now_ms, PRODUCE_VERSION, client=False)
-            for at, one in enumerate(records):
-                machine.apply(one.key, one.value, offset=appended.base + at, timestamp=now_ms, producer_id=producer_id)
-            shard.end = appended.base + len(records)
+            base = partition.append_own(records, now_ms, producer)
+            for offset, one in enumerate(records, base):
+                machine.apply(one.key, one.value, offset=offset, timestamp=now_ms, producer_id=producer_id)
+            shard.end = base + len(records)
 
     def _reply(self, shard: Shard[M], token: Token, reply: Any) -> None:
         future = shard.waiting.get(token)

@@ -32,8 +32,10 @@ from ottla.log.snapshots import SEQUENCE_MASK
 from ottla.log.spans import FoundSpan, look
 from ottla.log.transactions import Aborted, write_counts
 from ottla.records import batch
+from ottla.records.native import own_batch
+from ottla.records.own_batch import IN_TRANSACTION, MARKER, PLAIN
 from ottla.records.place import STAMP, STAMP_SIZE, rebase
-from ottla.records.validate import terms_of, validate
+from ottla.records.validate import keeps_own, terms_of, validate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,10 +49,13 @@ if TYPE_CHECKING:
     from ottla.records.batch import Header
     from ottla.records.markers import EndMarker
     from ottla.records.native import Sound
+    from ottla.records.own_batch import OwnRecord
     from ottla.records.validate import Accepted
 
 NOTHING_KNOWN: Mapping[int, Hit | None] = {}
 
+NOBODY = (batch.NO_PRODUCER, -1)  # the producer of records that are in no transaction, and its epoch
+PRODUCE_VERSION = 11  # Produce version of our own batches: the newest
 RETRY = -1  # returned instead of an offset: the batch is a duplicate, already in the log
 
 _new = tuple.__new__
@@ -93,6 +98,7 @@ class Log:
         self._doubtful = False  # whether the disk was full at the last flush
         self._segment_bytes = 0
         self._flush_messages = 0
+        self._own_size_max = -1  # up to this size our own batches are stored as we build them
         self.settle_in(directory, folder, loaded)
 
     def settle_in(self, directory: Directory, folder: str, loaded: Loaded) -> None:
@@ -124,6 +130,7 @@ class Log:
         self._segment_bytes = config.segment_bytes
         self._flush_messages = config.flush_messages
         self.terms = terms_of(config)  # None: batches are not stored as received
+        self._own_size_max = min(config.max_message_bytes, config.segment_bytes) if keeps_own(config) else -1
         self.active.reconfigure(config)
 
     @property
@@ -230,6 +237,43 @@ class Log:
         if header is not None:
             self._note_producer(header, base, base + delta, max_timestamp, None)
         return base
+
+    def append_own(
+        self,
+        records: Sequence[OwnRecord],
+        epoch: int,
+        now_ms: int,
+        producer: tuple[int, int] | None = None,
+        marker: EndMarker | None = None,
+    ) -> tuple[int, int]:
+        """Append records of this broker itself, in one batch. Returns the offset of the first and the batch's size.
+
+        `producer`, an id and its epoch: they are part of this producer's transaction, or end it if they are the
+        content of a `marker`. On BrokerError nothing has changed.
+        """
+        if self.fault is not None:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
+        if self.owes_cut:
+            self.force_cut()
+        kind = PLAIN if producer is None else IN_TRANSACTION if marker is None else MARKER
+        producer_id, producer_epoch = producer or NOBODY
+        base, header = self.end, None
+        data = own_batch(records, base, epoch, now_ms, producer_id, producer_epoch, kind)
+        size, last = len(data), base + len(records) - 1
+        if size > self._own_size_max:
+            whole = memoryview(data)
+            self.append(whole, epoch=epoch, now_ms=now_ms, produce_version=PRODUCE_VERSION, client=False)
+            return base, size
+        if producer_id >= 0:
+            header = batch.header(data)
+            if marker is None:
+                self.producers.check(header, client=False)
+            else:
+                self.producers.check_marker(producer_id, producer_epoch, marker.coordinator_epoch)
+        self._write((data,), size, last, now_ms, epoch, now_ms, marks=marker is not None)
+        if header is not None:
+            self._note_producer(header, base, last, now_ms, marker)
+        return base, size
 
     def append_run(self, run: Sequence[tuple[memoryview, Sound]], epoch: int) -> int:
         """Append as many of these batches as possible with one write, in order. Returns how many.

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 from ottla.records.compress import SIZE_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from logging import Logger
 
     import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ottla.records.check import Limits, Rules, Verdict
     from ottla.records.columns import Columns, EncodeOptions, Rows
     from ottla.records.compress import Buffer
+    from ottla.records.own_batch import OwnRecord
     from ottla.records.pick import Picked
     from ottla.records.walk import Walked, WalkState
 else:
@@ -54,6 +55,7 @@ __all__ = [
     "fetch_reader",
     "is_built",
     "murmur2",
+    "own_batch",
     "portion",
     "produce_reader",
     "since",
@@ -391,6 +393,24 @@ def produce_reader() -> ProduceReader | None:
     if not hasattr(crate, "read_produce"):
         return None
     return ProduceReader(crate.read_produce, crate.sound)  # type: ignore[union-attr]
+
+
+def own_batch(
+    records: Sequence[OwnRecord],
+    base_offset: int,
+    leader_epoch: int,
+    timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    attributes: int,
+) -> bytes:
+    """A batch of the broker's own records: see `own_batch`."""
+    native: Callable[..., bytes] | None = getattr(_crate(), "own_batch", None)
+    if native is None:
+        from ottla.records import own_batch as twin
+
+        native = twin.build
+    return native(records, base_offset, leader_epoch, timestamp, producer_id, producer_epoch, attributes)
 
 
 def walk_log(data: bytes, state: WalkState) -> Walked:

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from ottla.records.batch import Entry
     from ottla.records.check import Verdict
 
-__all__ = ["Accepted", "LargeError", "MalformedError", "RefusedError", "Terms", "terms_of", "validate"]
+__all__ = ["Accepted", "LargeError", "MalformedError", "RefusedError", "Terms", "keeps_own", "terms_of", "validate"]
 
 NO_KEY: Final = "a compacted topic takes no record without a key"
 BAD_TYPE_TEXT: Final = "LogAppendTime is for the broker to set"
@@ -112,6 +112,15 @@ def terms_of(config: TopicConfig) -> Terms | None:
         config.compacts,
         config.message_timestamp_before_max_ms,
         config.message_timestamp_after_max_ms,
+    )
+
+
+def keeps_own(config: TopicConfig) -> bool:
+    """Whether the topic stores batches of the broker itself, which are not compressed, as they are built."""
+    return (
+        config.compression_type in ("producer", "uncompressed")
+        and config.message_timestamp_type == "CreateTime"
+        and config.magic == MAGIC
     )
 
 

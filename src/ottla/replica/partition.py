@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.log.flush import Flusher
     from ottla.log.log import Appended, Log
+    from ottla.records.markers import EndMarker
     from ottla.records.native import Sound
+    from ottla.records.own_batch import OwnRecord
     from ottla.records.validate import Accepted
     from ottla.replica.leader import Leader
     from ottla.replica.sessions import FetchSession, Watched
@@ -185,6 +187,26 @@ class Partition:
             traffic.bytes_in += len(data)
             if self.waits or self.commit_waits or self.followers is not None or self.log.held is not None:
                 self._announce_append(len(data))
+        return base
+
+    def append_own(
+        self,
+        records: Sequence[OwnRecord],
+        now_ms: int,
+        producer: tuple[int, int] | None = None,
+        marker: EndMarker | None = None,
+    ) -> int:
+        """Append records of this broker itself: see `Log.append_own`. Returns the offset of the first."""
+        if self.followers is not None or not self.led:
+            self._require_leadership(ALL)
+        try:
+            base, size = self.log.append_own(records, self.epoch, now_ms, producer, marker)
+        except BrokerError as error:
+            raise self._judge(error) from None
+        self.traffic.messages_in += len(records)
+        self.traffic.bytes_in += size
+        if self.waits or self.commit_waits or self.followers is not None or self.log.held is not None:
+            self._announce_append(size)
         return base
 
     def append_run(self, run: Sequence[tuple[memoryview, Sound]]) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.records import batch
 from ottla.records.markers import EndMarker, encode_marker
 
 if TYPE_CHECKING:
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from ottla.replica.replicas import Replicas
 
     Listener = Callable[[Partition, int, bool], None]
-
-PRODUCE_VERSION = 11
 
 
 class Marker:
@@ -65,13 +62,5 @@ def append(partition: Partition, marker: Marker, now_ms: int) -> None:
     partition.log.producers.check_marker(
         marker.producer_id, marker.epoch, marker.coordinator_epoch, version=marker.version
     )
-    key, value = encode_marker(EndMarker(marker.commits, marker.coordinator_epoch))
-    record = batch.Record(0, now_ms, key, value, ())
-    data = batch.build(
-        [record],
-        producer_id=marker.producer_id,
-        producer_epoch=marker.epoch,
-        transactional=True,
-        control=True,
-    )
-    partition.append(memoryview(data), now_ms, PRODUCE_VERSION, client=False)
+    end = EndMarker(marker.commits, marker.coordinator_epoch)
+    partition.append_own((encode_marker(end),), now_ms, (marker.producer_id, marker.epoch), end)
