@@ -190,10 +190,12 @@ def test_records_of_a_transaction_count_when_its_marker_comes_live_and_at_load(t
 
 
 @pytest.mark.parametrize(
-    ("key", "index"), [("", 0), ("a", 47), ("test-group", 12), ("größe", 7), ("😀", 49), ("polygenelubricants", 0)]
+    ("key", "index"),
+    [("", 0), ("a", 47), ("test-group", 12), ("größe", 7), ("😀", 49), ("polygenelubricants", 0), ("long" * 100, 42)],
 )
 def test_keys_lie_in_the_partition_where_kafka_puts_them(key: str, index: int) -> None:
-    assert slot(key, 50) == index
+    assert slot(key, 50) == slot(key, 50) == index
+    assert slot(key, 1) == 0
 
 
 def test_a_decision_too_large_for_one_batch_becomes_several(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ottla.clock import steady_ms
@@ -39,6 +40,8 @@ BATCH_OVERHEAD = batch.HEADER_SIZE
 RECORD_OVERHEAD = 40  # upper bound for the lengths, offset and time of a record
 TIMER_RETRY_MS = 10_000
 PATIENCE_S = 30.0
+SLOTS_KEPT = 4096  # keys whose partition is remembered
+KEY_SIZE_KEPT = 256  # longer keys are not
 RETRY_S = 1.0  # delay before a failed load, or a decision that could not be written, is retried
 # The error code that a client of a coordinator gets for a failed append.
 MEANINGS = {
@@ -482,8 +485,15 @@ def replay(machine: Machine, data: bytes, offset: int) -> int:
 
 def slot(key: str, count: int) -> int:
     """The partition in which Kafka keeps a key: Java's string hash, without its sign."""
+    return _slot(key, count) if len(key) > KEY_SIZE_KEPT else _kept_slot(key, count)
+
+
+def _slot(key: str, count: int) -> int:
     value = 0
     for unit in memoryview(key.encode("utf-16-le", "surrogatepass")).cast("H"):
         value = (31 * value + unit) & 0xFFFFFFFF
     value = value - (1 << 32) if value >= 1 << 31 else value
     return (0 if value == -(1 << 31) else abs(value)) % count
+
+
+_kept_slot = lru_cache(SLOTS_KEPT)(_slot)

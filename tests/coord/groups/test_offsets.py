@@ -1,14 +1,10 @@
-"""Committed offsets in memory and as records: transactions, removal, and the same bytes as Kafka's."""
+"""Committed offsets in memory: transactions and removal."""
 
 from __future__ import annotations
 
-import pytest
-
-from ottla.coord import formats
 from ottla.coord.formats import OffsetCommitKey, OffsetCommitValue
-from ottla.coord.groups.offsets import NO_EXPIRY, CommittedOffset, Offsets, record, tombstone
+from ottla.coord.groups.offsets import NO_EXPIRY, CommittedOffset, Offsets
 from ottla.coord.machine import NOBODY
-from ottla.errors import BrokerError
 
 KEY = OffsetCommitKey(group="g", topic="t", partition=3)
 
@@ -20,27 +16,6 @@ def value(offset: int) -> OffsetCommitValue:
 def offset_of(offsets: Offsets) -> int | None:
     found = offsets.get("g", "t", 3)
     return None if found is None else found.offset
-
-
-@pytest.mark.parametrize(("epoch", "expires_ms"), [(7, NO_EXPIRY), (-1, 1234)])
-def test_a_record_says_what_was_committed_in_kafka_s_format(epoch: int, expires_ms: int) -> None:
-    made = record("grüße", "t", 3, 42, epoch, "text", 99, expires_ms)
-    key = OffsetCommitKey(group="grüße", topic="t", partition=3)
-    content = OffsetCommitValue(
-        offset=42, leader_epoch=epoch, metadata="text", commit_timestamp=99, expire_timestamp=expires_ms
-    )
-    assert formats.decode_record(formats.GROUPS, made.key, made.value) == (key, content)
-    if expires_ms == NO_EXPIRY:
-        assert made == formats.encode_record(key, content), "packed by hand, and still the declared format"
-    assert tombstone("grüße", "t", 3) == (made.key, None)
-
-
-@pytest.mark.parametrize(
-    ("group", "topic", "text"), [("x" * 32768, "t", ""), ("g", "t" * 32768, ""), ("g", "t", "x" * 32768)]
-)
-def test_what_a_record_cannot_hold_is_refused(group: str, topic: str, text: str) -> None:
-    with pytest.raises(BrokerError):
-        record(group, topic, 0, 1, -1, text, 0, NO_EXPIRY)
 
 
 def test_the_last_commit_counts_until_it_is_removed() -> None:

@@ -23,7 +23,8 @@ from ottla.coord.groups import commits, consuming, guests, migration
 from ottla.coord.groups.classic import ClassicGroup, GroupState, refuse_join, refuse_sync
 from ottla.coord.groups.consumer import ConsumerGroup
 from ottla.coord.groups.joining import Join
-from ottla.coord.groups.offsets import Offsets, tombstone
+from ottla.coord.groups.offset_records import read_commit, tombstone
+from ottla.coord.groups.offsets import Offsets
 from ottla.coord.groups.outcome import Outcome
 from ottla.coord.machine import NOTHING, Decision
 from ottla.errors import BrokerError, ErrorCode
@@ -84,6 +85,12 @@ class GroupMachine:
     # Records.
 
     def apply(self, key: bytes, value: bytes | None, *, offset: int, timestamp: int, producer_id: int) -> None:
+        committed = read_commit(key, value, offset)
+        if committed is not None:
+            if committed[0] not in self.groups:
+                self.groups[committed[0]] = ClassicGroup(committed[0], self.rules, timestamp)
+            self.offsets.put(*committed, producer_id)
+            return
         found = formats.decode_record(formats.GROUPS, key, value)
         if found is None:
             return

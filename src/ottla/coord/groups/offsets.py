@@ -1,33 +1,21 @@
 """Committed offsets of groups: the last one of each partition, and those of open transactions.
 
-    key     int16 1, group, topic, int32 partition
-    value   int16 3, int64 offset, int32 leader epoch, metadata, int64 commit time
-
-Version 1 of the value has an expiry time in place of the leader epoch, for clients that send a retention time. Offsets
-of a transaction are pending until its marker is in the log. Then the record with the highest offset wins, whether it
-belongs to a transaction or not; compaction relies on that.
+Offsets of a transaction are pending until its marker is in the log. Then the record with the highest offset wins,
+whether it belongs to a transaction or not; compaction relies on that. `offset_records.py` has the records.
 """
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.coord.formats import OffsetCommitKey, encode_record
-from ottla.coord.machine import NOBODY, Record
-from ottla.errors import BrokerError, ErrorCode
+from ottla.coord.machine import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ottla.coord.formats import OffsetCommitValue
+    from ottla.coord.formats import OffsetCommitKey, OffsetCommitValue
 
 NO_EXPIRY = -1
-LENGTH_MAX = 0x7FFF
-
-_KEY, _INDEX = Struct(">hh"), Struct(">i")
-_VALUE, _VALUE_WITH_EXPIRY = Struct(">hqih"), Struct(">hqh")
-_TIME, _TIMES = Struct(">q"), Struct(">qq")
 
 
 class CommittedOffset(NamedTuple):
@@ -92,13 +80,20 @@ class Offsets:
             value.topic_id,
             at,
         )
-        self._groups.setdefault(topic, set()).add(group)
+        self.put(group, topic, index, one, producer_id)
+
+    def put(self, group: str, topic: str, index: int, one: CommittedOffset, producer_id: int) -> None:
         if producer_id == NOBODY:
-            self.by_group.setdefault(group, {}).setdefault(topic, {})[index] = one
+            topics = self.by_group.get(group)
+            if topics is not None and topic in topics:  # nearly always
+                topics[topic][index] = one
+                return
+            topics = self.by_group.setdefault(group, {})
         else:
             topics = self.pending.setdefault(producer_id, {}).setdefault(group, {})
-            topics.setdefault(topic, {})[index] = one
             self.open.setdefault(group, set()).add(producer_id)
+        topics.setdefault(topic, {})[index] = one
+        self._groups.setdefault(topic, set()).add(group)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         for group, topics in self.pending.pop(producer_id, {}).items():
@@ -140,22 +135,3 @@ def _discard(topics: Topics, topic: str, index: int) -> None:
         partitions.pop(index, None)
         if not partitions:
             del topics[topic]
-
-
-def record(
-    group: str, topic: str, index: int, offset: int, epoch: int, metadata: str, time_ms: int, expires_ms: int
-) -> Record:
-    """The record of one committed offset. Packed by hand for speed: coordinators write many of them."""
-    name, part, text = group.encode(), topic.encode(), metadata.encode()
-    if len(name) > LENGTH_MAX or len(part) > LENGTH_MAX or len(text) > LENGTH_MAX:
-        raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "too long for the record of a commit")
-    key = b"%b%b%b%b%b" % (_KEY.pack(1, len(name)), name, len(part).to_bytes(2), part, _INDEX.pack(index))
-    if expires_ms == NO_EXPIRY:
-        value = _VALUE.pack(3, offset, epoch, len(text)) + text + _TIME.pack(time_ms)
-    else:
-        value = _VALUE_WITH_EXPIRY.pack(1, offset, len(text)) + text + _TIMES.pack(time_ms, expires_ms)
-    return Record(key, value)
-
-
-def tombstone(group: str, topic: str, index: int) -> Record:
-    return encode_record(OffsetCommitKey(group=group, topic=topic, partition=index), None)
