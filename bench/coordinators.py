@@ -103,12 +103,16 @@ def first_error(_: Member, answer: bytes) -> int:
     return int(struct.unpack_from(">h", answer)[0])
 
 
-def settle(members: list[Member]) -> None:
-    """Run until all members are in one generation and have an assignment; a member that must rejoin does so at once."""
+def settle(members: list[Member], newcomer: Member | None = None) -> None:
+    """Run until all members are in one generation and have an assignment; a member that must rejoin does so at once.
+
+    The newcomer, one of the members, has sent its join already.
+    """
     with selectors.DefaultSelector() as ready:
         for member in members:
             ready.register(member.connection.socket, selectors.EVENT_READ, member)
-            member.connection.socket.sendall(member.join())
+            if member is not newcomer:
+                member.connection.socket.sendall(member.join())
         joining, done, deadline = set(members), dict[Member, int](), time.monotonic() + SETTLE_S
         while len(done) < len(members) or len(set(done.values())) > 1:
             for key, _ in ready.select(1.0):
@@ -133,6 +137,14 @@ def settle(members: list[Member]) -> None:
                 member.connection.socket.sendall(member.join())
             if time.monotonic() > deadline:
                 raise BenchError(f"{len(members) - len(done)} members are not settled after {SETTLE_S:g} s")
+
+
+def notice_rebalance(member: Member) -> None:
+    """Send heartbeats until one says that a rebalance has begun, as clients do. An earlier join may begin another."""
+    deadline = time.monotonic() + SETTLE_S
+    while first_error(member, member.connection.call(member.heartbeat())) not in AGAIN:
+        if time.monotonic() > deadline:
+            raise BenchError(f"{member.group}: no rebalance after {SETTLE_S:g} s")
 
 
 def settle_groups(members: list[Member], size: int) -> None:
@@ -194,9 +206,12 @@ class Rebalance(Row):
         members = [Member(broker.connect(), group) for _ in range(self.size)]
         try:
             settle(members)
-            members.append(Member(broker.connect(), group))
+            newcomer = Member(broker.connect(), group)
             before, start = broker.cpu_s(), time.perf_counter()
-            settle(members)
+            newcomer.connection.socket.sendall(newcomer.join())
+            notice_rebalance(members[0])
+            members.append(newcomer)
+            settle(members, newcomer)
             return {"seconds": time.perf_counter() - start, "total_cpu_s": broker.cpu_s() - before}
         finally:
             for member in members:

@@ -189,6 +189,25 @@ def test_records_of_a_transaction_count_when_its_marker_comes_live_and_at_load(t
     play(tmp_path, story)
 
 
+def test_an_error_becomes_a_reply_for_who_knows_how_to_refuse(tmp_path: Path) -> None:
+    def refused(code: ErrorCode) -> str:
+        return f"refused: {code.name}"
+
+    async def story(runtime: Runtime[Counter], partition: Partition) -> None:
+        await result(runtime.run(0, lambda m, token, _: m.add(b"a", token)))
+        waiting = runtime.run(0, lambda m, token, _: m.wait(b"a", 2, token), refused)
+        partition.log.fault = "full"
+        with pytest.raises(BrokerError):  # nobody waits yet, so it is raised
+            runtime.run(0, lambda m, token, _: m.add(b"a", token), refused)
+        assert await result(waiting) == "refused: NOT_COORDINATOR", "what a failed log means to a client"
+        partition.log.fault = None
+        forgotten = runtime.run(0, lambda m, token, _: m.alarm(steady_ms(SystemClock()) + 10**6, token), refused)
+        runtime.on_resignation(0)
+        assert await result(forgotten) == "refused: NOT_COORDINATOR"
+
+    play(tmp_path, story)
+
+
 @pytest.mark.parametrize(
     ("key", "index"),
     [("", 0), ("a", 47), ("test-group", 12), ("größe", 7), ("😀", 49), ("polygenelubricants", 0), ("long" * 100, 42)],

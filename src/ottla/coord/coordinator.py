@@ -90,9 +90,14 @@ class Coordinator(Generic[M]):
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return slot(key, len(topic.partitions))
 
-    def run(self, key: str, operation: Callable[[M, Token, int], Decision]) -> Any:
-        """Run an operation on the machine of the key. Returns its reply, or a future of the reply."""
-        return self.runtime.run(self._index_here(key), operation)
+    def run(
+        self,
+        key: str,
+        operation: Callable[[M, Token, int], Decision],
+        refuse: Callable[[ErrorCode], Any] | None = None,
+    ) -> Any:
+        """Run an operation on the machine of the key: see `Runtime.run`."""
+        return self.runtime.run(self._index_here(key), operation, refuse)
 
     def peek(self, key: str) -> M:
         return self.runtime.peek(self._index_here(key))

@@ -26,7 +26,7 @@ from ottla.records.markers import read_marker
 from ottla.steps import Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from ottla.clock import Clock
     from ottla.coord.machine import Record, TimerKey, Token
@@ -55,6 +55,25 @@ MEANINGS = {
 }
 
 
+class Reply(asyncio.Future[Any]):
+    """The reply that a client waits for. An error becomes a reply, too, if `refuse` is given: it makes one of a code.
+
+    It can be returned to the connection as it is: no task is needed that waits for it.
+    """
+
+    def __init__(self, refuse: Callable[[ErrorCode], Any] | None) -> None:
+        super().__init__(loop=asyncio.get_running_loop())
+        self._refuse = refuse
+
+    def fail(self, code: ErrorCode) -> None:
+        if self.done():
+            return
+        if self._refuse is None:
+            self.set_exception(BrokerError(code))
+        else:
+            self.set_result(self._refuse(code))
+
+
 class Shard(Generic[M]):
     """One partition of the internal topic and its machine."""
 
@@ -65,7 +84,7 @@ class Shard(Generic[M]):
         self.end = 0  # offset after the last record that the machine has applied
         self.load: asyncio.Task[None] | None = None
         self.timers: dict[TimerKey, tuple[int, asyncio.TimerHandle]] = {}
-        self.waiting: dict[Token, asyncio.Future[Any]] = {}
+        self.waiting: dict[Token, Reply] = {}
 
 
 class Runtime(Generic[M]):
@@ -115,9 +134,8 @@ class Runtime(Generic[M]):
             handle.cancel()
         for token, reply in shard.machine.unload():
             self._reply(shard, token, reply)
-        for future in list(shard.waiting.values()):
-            if not future.done():
-                future.set_exception(BrokerError(ErrorCode.NOT_COORDINATOR))
+        for waiting in list(shard.waiting.values()):
+            waiting.fail(ErrorCode.NOT_COORDINATOR)
 
     async def stop(self) -> None:
         self.stopped = True
@@ -177,24 +195,37 @@ class Runtime(Generic[M]):
 
     # Operations.
 
-    def run(self, index: int, operation: Callable[[M, Token, int], Decision]) -> Any | asyncio.Future[Any]:
-        """Run an operation. Returns the reply, or a future of it if the reply has to wait."""
+    def run(
+        self,
+        index: int,
+        operation: Callable[[M, Token, int], Decision],
+        refuse: Callable[[ErrorCode], Any] | None = None,
+    ) -> Any | asyncio.Future[Any]:
+        """Run an operation. Returns the reply, or a future of it if the reply has to wait.
+
+        With `refuse` a `Reply` does not fail. Other futures, and this call, still raise BrokerError.
+        """
         shard = self._shards.get(index)
         if shard is None:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
         if not shard.ready:
             return asyncio.ensure_future(self._run_when_loaded(shard, operation))
-        return self._run(shard, operation)
+        return self._run(shard, operation, refuse)
 
-    def _run(self, shard: Shard[M], operation: Callable[[M, Token, int], Decision]) -> Any | asyncio.Future[Any]:
+    def _run(
+        self,
+        shard: Shard[M],
+        operation: Callable[[M, Token, int], Decision],
+        refuse: Callable[[ErrorCode], Any] | None = None,
+    ) -> Any | Reply:
         self._token = token = self._token + 1
         decision = operation(shard.machine, token, self._now())
         answer = self._carry_out(shard, decision, token)
         if answer is not None:
             return answer
-        future = shard.waiting[token] = asyncio.get_running_loop().create_future()
-        future.add_done_callback(lambda _: shard.waiting.pop(token, None))
-        return future
+        reply = shard.waiting[token] = Reply(refuse)
+        reply.add_done_callback(lambda _: shard.waiting.pop(token, None))
+        return reply
 
     async def _run_when_loaded(self, shard: Shard[M], operation: Callable[[M, Token, int], Decision]) -> Any:
         assert shard.load is not None
@@ -246,29 +277,21 @@ class Runtime(Generic[M]):
                 waiting.set_exception(BrokerError(code))
 
         uncommitted.add_done_callback(settle)
-        self._limit(uncommitted, lambda: [waiting])
-        return waiting
-
-    def _limit(
-        self,
-        uncommitted: asyncio.Future[None],
-        waiting: Callable[[], Iterable[asyncio.Future[Any] | None]],
-        *,
-        kept: bool = False,
-    ) -> None:
-        """Fail the futures that wait for a commit if it takes too long.
-
-        `uncommitted` is then cancelled, unless it is `kept`: while the high watermark does not advance, clients retry,
-        and their requests must not pile up.
-        """
 
         def give_up() -> None:
-            for future in waiting():
-                if future is not None and not future.done():
-                    future.set_exception(BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-            if not kept:
-                uncommitted.cancel()
+            if not waiting.done():
+                waiting.set_exception(BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            uncommitted.cancel()
 
+        self._limit(uncommitted, give_up)
+        return waiting
+
+    def _limit(self, uncommitted: asyncio.Future[None], give_up: Callable[[], None]) -> None:
+        """Call `give_up` if a commit takes too long.
+
+        It cancels `uncommitted` unless that is still needed: while the high watermark does not advance, clients retry,
+        and their requests must not pile up.
+        """
         timer = asyncio.get_running_loop().call_later(self._patience_s, give_up)
         uncommitted.add_done_callback(lambda _: timer.cancel())
 
@@ -318,8 +341,8 @@ class Runtime(Generic[M]):
                     for timer, due_ms in decision.timers:  # to try again later
                         self._set_timer(shard, timer, due_ms)
                     for waiting, _ in decision.replies:
-                        if waiting != token and (future := shard.waiting.get(waiting)) and not future.done():
-                            future.set_exception(BrokerError(code))
+                        if waiting != token and (reply := shard.waiting.get(waiting)):
+                            reply.fail(code)
                     if token:
                         raise BrokerError(code) from error
                     return None
@@ -335,7 +358,15 @@ class Runtime(Generic[M]):
         uncommitted.add_done_callback(lambda outcome: self._settle(shard, decision, outcome))
         if decision.replies:
             tokens = [token for token, _ in decision.replies]
-            self._limit(uncommitted, lambda: map(shard.waiting.get, tokens), kept=bool(decision.effects))
+
+            def give_up() -> None:
+                for waiting in map(shard.waiting.get, tokens):
+                    if waiting is not None:
+                        waiting.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                if not decision.effects:
+                    uncommitted.cancel()
+
+            self._limit(uncommitted, give_up)
         return None
 
     def _settle(self, shard: Shard[M], decision: Decision, outcome: asyncio.Future[None]) -> None:
@@ -347,8 +378,8 @@ class Runtime(Generic[M]):
             self._conclude(shard, decision, 0)
             return
         for waiting, _ in decision.replies:
-            if (future := shard.waiting.get(waiting)) and not future.done():
-                future.set_exception(BrokerError(code))
+            if reply := shard.waiting.get(waiting):
+                reply.fail(code)
         if decision.effects:  # the records are in the log and may still be committed
             left = Decision(effects=decision.effects)
             asyncio.get_running_loop().call_later(RETRY_S, self._perform_later, shard, left)

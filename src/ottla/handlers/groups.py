@@ -40,14 +40,14 @@ from ottla.wire.messages.groups import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable
     from typing import TypeAlias
 
     from ottla.coord.groups.machine import GroupMachine
     from ottla.coord.machine import Decision, Token
     from ottla.handlers.call import Steps
 
-    Answer: TypeAlias = "Response | Coroutine[None, None, Response]"
+    Answer: TypeAlias = "Response | Awaitable[Response]"
 
 Response = TypeVar("Response")
 LEAVES_TOGETHER = 3  # the first version of LeaveGroup with a list of members
@@ -182,10 +182,12 @@ def ask(
 ) -> Answer[Response]:
     """Send it to the group's coordinator. `refuse` makes a response from an error code."""
     try:
-        answer: Response | asyncio.Future[Response] = parts.groups.run(group_id, operation)
+        answer: Response | asyncio.Future[Response] = parts.groups.run(group_id, operation, refuse)
     except BrokerError as error:
         return refuse(error.code)
-    return wait_for(answer, refuse) if isinstance(answer, asyncio.Future) else answer
+    if isinstance(answer, asyncio.Task):  # the group is being loaded, and the operation comes after that
+        return wait_for(answer, refuse)
+    return answer
 
 
 async def wait_for(answer: asyncio.Future[Response], refuse: Callable[[ErrorCode], Response]) -> Response:
