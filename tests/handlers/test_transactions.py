@@ -235,6 +235,29 @@ def test_a_batch_cannot_overtake_the_first_of_its_transaction(wired: Wired, topi
     assert produce(wired, topic, producer, topic, b"first", 0, version=12).error_code == 0
 
 
+def test_requests_that_arrive_together_are_handled_in_their_order(wired: Wired, topic: str) -> None:
+    name, rounds = f"{topic}-together", 5
+    made = init(wired, name)
+    producer = made.producer_id, made.producer_epoch
+    for _ in range(rounds):
+        wired.send(
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=name,
+                v3_and_below_producer_id=producer[0],
+                v3_and_below_producer_epoch=producer[1],
+                v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=[0])],
+            ),
+            3,
+        )
+        wired.send(
+            EndTxnRequest(transactional_id=name, producer_id=producer[0], producer_epoch=producer[1], committed=True),
+            3,
+        )
+    for _ in range(rounds):
+        added = wired.receive().results_by_topic_v3_and_below[0].results_by_partition[0]
+        assert (added.partition_error_code, wired.receive().error_code) == (0, 0)
+
+
 def test_partitions_that_do_not_exist_are_told_apart_from_those_that_were_not_tried(wired: Wired, topic: str) -> None:
     producer = init(wired, topic)
     wanted = [AddPartitionsToTxnTopic(name=topic, partitions=[0, 9])]

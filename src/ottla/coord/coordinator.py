@@ -72,6 +72,8 @@ class Coordinator(Generic[M]):
         Raises COORDINATOR_NOT_AVAILABLE if it cannot be created now, for example because the disk is full or there
         are too few brokers.
         """
+        if self.exists:
+            return
         async with self._making:
             if self.exists:
                 return

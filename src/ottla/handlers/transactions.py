@@ -41,13 +41,18 @@ from ottla.wire.messages.transactions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
+    from typing import TypeAlias
 
     from ottla.coord.machine import Decision
     from ottla.coord.transactions.machine import TransactionMachine
     from ottla.coord.transactions.transaction import Partitions
     from ottla.handlers.call import Steps
+    from ottla.handlers.groups import Answer
     from ottla.wire.messages.transactions import AddPartitionsToTxnTopic, WritableTxnMarker
+
+    # The machine, a new producer id if it is known to be needed, the token and the time.
+    Operation: TypeAlias = Callable[[TransactionMachine, int | None, int, int], Decision]
 
 NEWER_END = 5  # EndTxn raises the epoch from this version on
 NEWER_COMMIT = 5  # TxnOffsetCommit adds the group to the transaction from this version on
@@ -80,13 +85,14 @@ async def init_producer_id(parts: Parts, call: Call, request: InitProducerIdRequ
         return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
     timeout_ms = FOR_EVER_MS if request.enable_2pc else request.transaction_timeout_ms
     expected = None if asked == NO_PRODUCER else asked
-    reply = await run_with_id(
+    answer = run_with_id(
         parts,
         name,
         lambda machine, fresh, token, now_ms: machine.init(
             name, timeout_ms, expected, fresh, token, now_ms, keep_prepared=request.keep_prepared_txn
         ),
     )
+    reply = answer if isinstance(answer, ProducerReply) else await answer
     return InitProducerIdResponse(
         error_code=translate_code(reply.code, call, 4),
         producer_id=reply.producer_id,
@@ -96,24 +102,30 @@ async def init_producer_id(parts: Parts, call: Call, request: InitProducerIdRequ
     )
 
 
-async def run_with_id(
-    parts: Parts, name: str, operation: Callable[[TransactionMachine, int | None, int, int], Decision]
-) -> ProducerReply:
-    """Run an operation that may need a new producer id, which is only allocated if it does."""
-
-    async def attempt(fresh: int | None) -> Any:
-        return await settle(
-            parts.transactions.run(name, lambda machine, token, now_ms: operation(machine, fresh, token, now_ms))
-        )
-
+def run_with_id(parts: Parts, name: str, operation: Operation) -> ProducerReply | Coroutine[None, None, ProducerReply]:
+    """Run an operation that may need a new producer id, which is only allocated then. Mostly it replies at once."""
     try:
-        reply = await attempt(None)
+        reply = attempt(parts, name, operation, None)
+    except BrokerError as error:
+        return ProducerReply(error.code)
+    return reply if isinstance(reply, ProducerReply) else go_on(parts, name, operation, reply)
+
+
+async def go_on(parts: Parts, name: str, operation: Operation, reply: Any) -> ProducerReply:
+    """Wait for the first reply, and fetch an id if that is what it asks for."""
+    try:
+        reply = await settle(reply)
         if reply is NEEDS_ID:
-            reply = await attempt(await parts.producer_ids.take())
+            reply = await settle(attempt(parts, name, operation, await parts.producer_ids.take()))
     except BrokerError as error:
         return ProducerReply(error.code)
     assert isinstance(reply, ProducerReply)
     return reply
+
+
+def attempt(parts: Parts, name: str, operation: Operation, fresh: int | None) -> Any:
+    """The reply, or a Future of it."""
+    return parts.transactions.run(name, lambda machine, token, now_ms: operation(machine, fresh, token, now_ms))
 
 
 async def settle(answer: Any) -> Any:
@@ -183,11 +195,12 @@ def check_partitions(
             codes[one] = code or ErrorCode.OPERATION_NOT_ATTEMPTED
             yield
         return codes
-    adding: asyncio.Future[dict[tuple[str, int], ErrorCode]] = asyncio.ensure_future(
-        add_all(parts, name, producer, frozenset(codes), version)
-    )
-    yield asyncio.shield(adding)
-    return adding.result()
+    code = add(parts, name, producer, frozenset(codes), version)
+    if asyncio.isfuture(code):
+        adding = asyncio.ensure_future(wait_for_code(code))
+        yield asyncio.shield(adding)
+        code = adding.result()
+    return dict.fromkeys(codes, code)
 
 
 async def add_all(
@@ -202,18 +215,25 @@ async def add_all(
             one: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if one in missing else ErrorCode.OPERATION_NOT_ATTEMPTED
             for one in wanted
         }
-    try:
-        code = await settle(add(parts, name, producer, wanted, version))
-    except BrokerError as error:
-        code = error.code
-    return dict.fromkeys(wanted, code)
+    code = add(parts, name, producer, wanted, version)
+    return dict.fromkeys(wanted, await wait_for_code(code) if asyncio.isfuture(code) else code)
 
 
 def add(parts: Parts, name: str, producer: tuple[int, int], wanted: Partitions, version: int) -> Any:
     """The coordinator's code for adding these partitions, or a Future of it."""
-    return parts.transactions.run(
-        name, lambda machine, token, now_ms: machine.add(name, *producer, wanted, version, token, now_ms)
-    )
+    try:
+        return parts.transactions.run(
+            name, lambda machine, token, now_ms: machine.add(name, *producer, wanted, version, token, now_ms)
+        )
+    except BrokerError as error:
+        return error.code
+
+
+async def wait_for_code(answer: asyncio.Future[ErrorCode]) -> ErrorCode:
+    try:
+        return await answer
+    except BrokerError as error:
+        return error.code
 
 
 def verify(
@@ -271,12 +291,12 @@ async def add_group(parts: Parts, name: str, producer: tuple[int, int], group: s
 
 
 @handles(EndTxnRequest)
-async def end_txn(parts: Parts, call: Call, request: EndTxnRequest) -> EndTxnResponse:
+def end_txn(parts: Parts, call: Call, request: EndTxnRequest) -> Answer[EndTxnResponse]:
     name = request.transactional_id
     if not name:
         return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
     version = EPOCH_PER_TRANSACTION if call.version >= NEWER_END else 0
-    reply = await run_with_id(
+    reply = run_with_id(
         parts,
         name,
         lambda machine, fresh, token, now_ms: machine.end(
@@ -290,9 +310,17 @@ async def end_txn(parts: Parts, call: Call, request: EndTxnRequest) -> EndTxnRes
             commit=request.committed,
         ),
     )
+    return answer_end(call, reply) if isinstance(reply, ProducerReply) else answer_end_later(call, reply)
+
+
+def answer_end(call: Call, reply: ProducerReply) -> EndTxnResponse:
     return EndTxnResponse(
         error_code=translate_code(reply.code, call, 2), producer_id=reply.producer_id, producer_epoch=reply.epoch
     )
+
+
+async def answer_end_later(call: Call, reply: Coroutine[None, None, ProducerReply]) -> EndTxnResponse:
+    return answer_end(call, await reply)
 
 
 @handles(TxnOffsetCommitRequest)
