@@ -99,6 +99,11 @@ pub(crate) fn entry(data: &[u8]) -> Claim<Entry<'_>> {
     }
 }
 
+/// Whether a batch, complete or not, has compressed records.
+pub(crate) fn is_compressed(data: &[u8]) -> bool {
+    data.get(CHECKED + 1).is_some_and(|low| i16::from(*low) & CODEC != 0)
+}
+
 /// A record in place; offset and timestamp are deltas.
 pub(crate) struct Record<'a> {
     pub(crate) offset_delta: i32,

@@ -25,6 +25,7 @@ mod seek;
 mod tally;
 mod validate;
 mod varint;
+mod volley;
 mod walk;
 mod windows;
 mod writer;
@@ -34,7 +35,7 @@ use std::collections::HashMap;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use crate::fields::Topic;
 use crate::region::{Region, View};
@@ -262,6 +263,51 @@ fn sound(
     Some((found.last_offset_delta, found.max_timestamp, found.producer_id))
 }
 
+/// The same for the batches of `entries`, which are those of `read_produce`, in order. Ends before the first that is
+/// compressed, larger than allowed, or cannot be stored unchanged.
+#[pyfunction]
+fn sound_each(
+    data: View,
+    entries: Vec<Bound<'_, PyTuple>>,
+    terms: (usize, bool, i64, i64), // as `ottla.records.validate.Terms`
+    now_ms: i64,
+) -> PyResult<Vec<(i32, i64, i64)>> {
+    let (size_max, keyed, before_ms, after_ms) = terms;
+    let rules = Rules { keyed, create_time: true, now_ms, before_ms, after_ms, errors_max: 0 };
+    let mut every = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let (start, end): (usize, usize) = (entry.get_item(2)?.extract()?, entry.get_item(3)?.extract()?);
+        let plain = |batch: &&[u8]| batch.len() <= size_max && !batch::is_compressed(batch);
+        let batch = data.bytes().get(start..end).filter(plain);
+        let Some(found) = batch.and_then(|batch| validate::sound(batch, &rules, false, 0)) else {
+            break;
+        };
+        every.push((found.last_offset_delta, found.max_timestamp, found.producer_id));
+    }
+    Ok(every)
+}
+
+/// Writes batches of the frame to their files: see `volley`. The last number is the system's error, or 0.
+#[pyfunction]
+fn fire(py: Python<'_>, frame: View, shots: Vec<Bound<'_, PyTuple>>) -> PyResult<(usize, usize, i32)> {
+    let mut every = Vec::with_capacity(shots.len());
+    for shot in shots {
+        every.push(volley::Shot {
+            fd: shot.get_item(0)?.extract()?,
+            position: shot.get_item(1)?.extract()?,
+            base: shot.get_item(2)?.extract()?,
+            epoch: shot.get_item(3)?.extract()?,
+            start: shot.get_item(4)?.extract()?,
+            end: shot.get_item(5)?.extract()?,
+        });
+    }
+    let bytes = frame.bytes();
+    Ok(match py.detach(|| volley::fire(bytes, &every)) {
+        (count, Ok(written)) => (count, written, 0),
+        (count, Err(error)) => (count, 0, error),
+    })
+}
+
 // Topic (a name or an id), partition, where its records begin and end, and the response up to its result.
 type Part<'py> = (Bound<'py, PyAny>, i32, usize, usize, Bound<'py, PyBytes>);
 
@@ -456,6 +502,8 @@ fn ottla_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(check, module)?)?;
     module.add_function(wrap_pyfunction!(transcode, module)?)?;
     module.add_function(wrap_pyfunction!(sound, module)?)?;
+    module.add_function(wrap_pyfunction!(sound_each, module)?)?;
+    module.add_function(wrap_pyfunction!(fire, module)?)?;
     module.add_function(wrap_pyfunction!(read_produce, module)?)?;
     module.add_function(wrap_pyfunction!(read_fetch, module)?)?;
     module.add_function(wrap_pyfunction!(answer_fetch, module)?)?;

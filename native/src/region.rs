@@ -1,4 +1,4 @@
-//! Memory shared with Python. The only file with `unsafe`, used twice, because a Python buffer is a pointer and a length.
+//! Memory shared with Python. It has `unsafe` twice, because a Python buffer is a pointer and a length.
 
 #![allow(unsafe_code)]
 

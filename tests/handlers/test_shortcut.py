@@ -7,6 +7,7 @@ with nothing in front of the handler, with an authorizer, and with quotas.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -19,7 +20,9 @@ from ottla.broker import Broker
 from ottla.cluster.plans import NewTopic
 from ottla.config import load
 from ottla.errors import ErrorCode, Hangup
+from ottla.handlers import shortcut as shortcut_module
 from ottla.handlers.shortcut import PACKED_SIZE_MAX, SIZE_MAX, VERSION_MIN, Shortcut
+from ottla.log import volley
 from ottla.net.connection import Deferred
 from ottla.records import batch, native
 from ottla.records.batch import Record
@@ -377,6 +380,71 @@ def test_a_failed_write_fails_its_partition_and_no_other(tmp_path: Path) -> None
             codes = [code for code, _ in await pair.tell(wanted, 11)]
             assert [code == 0 for code in codes] == sorted([code == 0 for code in codes], reverse=True)
             assert codes.count(0) == room // len(one)
+
+    story(tmp_path, tell)
+
+
+@pytest.mark.skipif(not SHORT, reason="without the native part there is no shortcut")
+@pytest.mark.parametrize("real", [True, False], ids=["native", "singly"])
+def test_batches_for_several_partitions_are_written_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, real: bool
+) -> None:
+    fired: list[int] = []
+
+    def noting(disk: Any, frame: memoryview, shots: list[Any]) -> Any:
+        fired.append(len(shots))
+        return volley.fire(disk, frame, shots)
+
+    monkeypatch.setattr(shortcut_module, "fire", noting)
+
+    async def tell(pair: Pair) -> None:
+        if real:  # native code writes only in place of this function
+            monkeypatch.setattr(pair.short.disk, "writev", os.pwritev)
+        plain = [("plain", at, records(at + 1, size=70)) for at in range(3)]
+        others = [("other", 0, records()), ("keyed", 0, records()), ("small", 0, records())]
+        for _ in range(2):  # from then on it is known when their segments will be rolled
+            await pair.tell(request(*plain, *others), 11)
+        fired.clear()
+        assert await pair.tell(request(*plain, *others), 11) == [(0, 2), (0, 4), (0, 6), (0, 2), (0, 2), (0, 2)]
+        assert fired == [4], "other terms end it, and so does the end of the request"
+        assert await pair.tell(request(*plain, *plain), 11) == [(0, 3), (0, 6), (0, 9), (0, 4), (0, 8), (0, 12)]
+        assert fired == [4, 3, 3], "a partition is in it once"
+        for number in range(3):
+            await pair.tell(request(*[("plain", at, numbered(number)) for at in range(3)], acks=-1), 11)
+        assert fired == [4, 3, 3, 3, 3, 3]
+        await pair.tell(request(*[("plain", at, numbered(2)) for at in range(3)], acks=-1), 11)  # retries
+        await pair.tell(request(*plain[:2], ("plain", 2, records(codec=Codec.GZIP))), 11)
+        assert fired == [4, 3, 3, 3, 3, 3, 2]
+        await pair.tell(request(*plain[:2], ("plain", 2, plain[2][2][:-1] + b"?")), 11)
+
+    story(tmp_path, tell)
+
+
+@pytest.mark.skipif(not SHORT, reason="without the native part there is no shortcut")
+def test_a_volley_that_fails_on_a_real_disk_fails_one_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compared with single writes to the same kind of file: a device without room."""
+
+    async def tell(pair: Pair) -> None:
+        wanted = request(*[("plain", at, records(size=100)) for at in range(3)])
+        for _ in range(2):
+            await pair.tell(wanted, 11)
+        full = os.open("/dev/full", os.O_RDWR)
+        files = []
+        for each in (pair.short, pair.general):
+            monkeypatch.setattr(each.disk, "writev", os.pwritev)
+            monkeypatch.setattr(each.disk, "cut", lambda fd, size: None)
+            segment = each.broker._store.logs["plain", 1].active
+            assert segment.opened is not None
+            files.append((segment.opened, segment.opened.fd))
+            segment.opened.fd = full
+        codes = [code for code, _ in await pair.tell(wanted, 11)]
+        assert codes == [0, ErrorCode.KAFKA_STORAGE_ERROR, 0]
+        for file, fd in files:
+            file.fd = fd
+        os.close(full)
+        assert [code for code, _ in await pair.tell(wanted, 11)] == [0, 0, 0]
 
     story(tmp_path, tell)
 

@@ -12,6 +12,9 @@ Laws:
   replicas starts before the next slice, because this broker may lose leadership meanwhile.
 - From the first partition that does not qualify on, the request takes the general path (`produce.Work`). So does the
   answer, if it must wait or report an error. What was appended before keeps its result.
+- Batches of one request for different partitions are written together (`log/volley.py`), if they are not compressed and
+  need nothing but a write. Their results are those of single writes in the same order: the first failure ends it, and
+  the rest of the request takes the general path.
 - Requests that arrived together on one connection are handled together (`gather`): their batches for one partition are
   written at once. If that write fails, it fails for all batches in it, and for no others.
 - Nothing is appended twice: a failed append is an error in the answer, not a reason to try again.
@@ -39,6 +42,7 @@ from ottla.handlers.produce import (
     refuse_append,
 )
 from ottla.log.log import RETRY
+from ottla.log.volley import fire
 from ottla.records.batch import CODEC_MASK, HEADER_SIZE
 from ottla.records.native import produce_reader
 from ottla.records.validate import ON_LOOP, ZSTD_SINCE, LargeError
@@ -53,6 +57,7 @@ if TYPE_CHECKING:
 
     from ottla.handlers.call import Parts, Peer, Steps
     from ottla.handlers.clearance import Clearance
+    from ottla.log.volley import Shot
     from ottla.quota.quotas import Quotas
     from ottla.records.native import ProduceEntry, ProduceReader, Sound
     from ottla.records.validate import Terms
@@ -69,6 +74,7 @@ PACKED_SIZE_MAX = 192 << 10
 RESULT = Struct(">qqq").pack  # base offset, append time, log start
 NO_TIME = -1
 ENTRIES_AT_ONCE = 16  # between two checks of the clock; the clock is also checked after each compressed batch
+VOLLEY_MAX = 64  # the same for batches that are written together
 GATHER_S = 0.001  # how long requests are collected for one write
 GATHERED_MAX = 64  # the most batches of one request
 BATCHES_MAX = 256  # of all requests but the last; the system takes 1024 pieces per write, two for each batch
@@ -140,12 +146,12 @@ class Shortcut:
     Returns the answer with its length prefix, or `Continued`, or None: nothing was done.
     """
 
-    __slots__ = ("_check", "_clearance", "_clock", "_find", "_inflated_max", "_parts", "_read", "_zstd")
+    __slots__ = ("_check", "_check_each", "_clearance", "_clock", "_find", "_inflated_max", "_parts", "_read", "_zstd")
 
     def __init__(self, parts: Parts, version: int, reader: ProduceReader, clearance: Clearance | None) -> None:
         self._parts = parts
         self._clearance = clearance
-        self._read, self._check = reader
+        self._read, self._check, self._check_each = reader
         self._find: Callable[[Any, int], Partition | None] = (
             parts.replicas.find_led_by_id if version >= BY_ID else parts.replicas.find_led
         )
@@ -204,6 +210,8 @@ class Shortcut:
     def _append_some(self, run: Run) -> bool:
         """Append the next batches. True if this path is done: no batch is left, or the next one does not qualify."""
         acks, now_ms, frame, first = run.acks, run.now_ms, run.frame, len(run.done)
+        if self._append_together(run, run.entries[first : first + VOLLEY_MAX]):
+            return run.refused is not None or len(run.done) == len(run.entries)
         for entry in run.entries[first : first + ENTRIES_AT_ONCE]:
             result = self._append(entry, frame, acks, now_ms)
             if result is None or not run.note(result):
@@ -212,13 +220,55 @@ class Shortcut:
                 break
         return len(run.done) == len(run.entries)
 
+    def _append_together(self, run: Run, entries: Sequence[ProduceEntry]) -> bool:
+        """Append the leading batches in a volley, as far as they only need to be written. False if none was tried."""
+        partitions = self._find_alike(entries)
+        if len(partitions) < 2:
+            return False
+        frame, acks = run.frame, run.acks
+        shots: list[Shot] = []
+        terms = partitions[0].log.terms
+        assert terms is not None, "partitions with terms were chosen"
+        sounds = self._check_each(frame, entries[: len(partitions)], terms, run.now_ms)
+        for partition, entry, sound in zip(partitions, entries, sounds, strict=False):
+            shot = partition.aim(frame, entry[2], entry[3], sound, acks)
+            if shot is None:
+                break
+            shots.append(shot)
+        if not shots:
+            return False
+        count, result = fire(self._parts.store.disk, frame, shots)
+        for partition, shot, sound in zip(partitions, shots[:count], sounds, strict=False):
+            last, log = partition.hit(shot, sound), partition.log
+            run.done.append((partition, shot[2], last, NO_TIME, log.start))
+            if log.owed > log.recovery_point or (partition.followers is not None and acks == ALL):
+                run.waits = True
+        if count < len(shots):
+            partition = partitions[count]
+            run.refused = refuse_append(partition.index, partition.log.miss(shots[count], result), partition)
+        return True
+
+    def _find_alike(self, entries: Sequence[ProduceEntry]) -> list[Partition]:
+        """The partitions of the leading entries, as long as they are different ones with the same terms."""
+        find, terms = self._find, None
+        partitions: dict[Partition, None] = {}
+        for topic, index, _, _, _ in entries:
+            partition = find(topic, index)
+            if partition is None or partition in partitions or partition.internal:
+                break
+            if partition.log.terms is not terms or terms is None:
+                terms = partition.log.terms
+                if terms is None or partitions:
+                    break
+            partitions[partition] = None
+        return list(partitions)
+
     def _conclude(self, connection: Peer, run: Run) -> bytes | Continued | None:
         """The answer, or the rest on the general path."""
         if run.waits or len(run.done) < len(run.entries):
             return self._go_on(connection, run)
-        parts: list[bytes] = []
-        for (*_, piece), (_, base, _, time_ms, start) in zip(run.entries, run.done, strict=True):
-            parts += piece, RESULT(base, time_ms, start)
+        pairs = zip(run.entries, run.done, strict=True)
+        parts = [piece + RESULT(base, time_ms, start) for (*_, piece), (_, base, _, time_ms, start) in pairs]
         parts.append(run.tail)
         return b"".join(parts)
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ottla.log.recovery import Loaded
     from ottla.log.seek import Hit
     from ottla.log.snapshots import Batch
+    from ottla.log.volley import Shot
     from ottla.records.batch import Header
     from ottla.records.markers import EndMarker
     from ottla.records.native import Sound
@@ -79,6 +80,42 @@ class Located(NamedTuple):
 
 
 class Log:
+    __slots__ = (
+        "__weakref__",
+        "_aborts",
+        "_doubtful",
+        "_durable",
+        "_flush_messages",
+        "_high",
+        "_rolled",
+        "_segment_bytes",
+        "active",
+        "compacted",
+        "config",
+        "cuts",
+        "directory",
+        "disk",
+        "doomed",
+        "end",
+        "epochs",
+        "fault",
+        "flushed_ms",
+        "held",
+        "id_lost",
+        "index",
+        "on_forced",
+        "owed",
+        "owes_cut",
+        "path",
+        "producers",
+        "recovery_point",
+        "segments",
+        "start",
+        "terms",
+        "topic",
+        "topic_id",
+    )
+
     def __init__(
         self, directory: Directory, folder: str, topic: str, index: int, config: TopicConfig, loaded: Loaded
     ) -> None:
@@ -363,6 +400,52 @@ class Log:
             self.epochs.assign(epoch, base)
         if last - self.recovery_point >= self._flush_messages - 1:
             self._owe(base)
+
+    def aim(self, frame: memoryview, start: int, end: int, sound: Sound, epoch: int) -> Shot | None:
+        """Where a batch of the frame goes, as part of a volley: see `volley`. None: pass it to `append_sound`."""
+        segment = self.active
+        delta, max_timestamp, producer_id = sound
+        position, base = segment.size, self.end
+        if (
+            max_timestamp > segment.roll_at
+            or position + end - start > self._segment_bytes
+            or base + delta > segment.offset_max
+            or not position  # when it is to be rolled is known once it has a batch
+            or self.fault is not None
+            or self.owes_cut
+        ):
+            return None
+        file, header = segment.opened, None
+        segment.used = True
+        if producer_id >= 0:
+            header = batch.header(frame[start:end])
+            if not self.producers.admits(header):
+                return None
+        return None if file is None else (file.fd, position, base, epoch, start, end, header, file)
+
+    def hit(self, shot: Shot, sound: Sound) -> int:
+        """The batch of this shot was written. Returns its last offset."""
+        _, position, base, epoch, start, end, header, _ = shot
+        delta, max_timestamp, _ = sound
+        last = base + delta
+        self.active.extend(position, end - start, last, max_timestamp)
+        self.end = last + 1
+        if epoch != self.epochs.latest and epoch >= 0:
+            self.epochs.assign(epoch, base)
+        if last - self.recovery_point >= self._flush_messages - 1:
+            self._owe(base)
+        if header is not None:
+            self._note_producer(header, base, last, max_timestamp, None)
+        return last
+
+    def miss(self, shot: Shot, result: int | OSError) -> BrokerError:
+        """The batch of this shot was not written: `result` is that of `fire`. Nothing has changed."""
+        _, position, _, _, start, end, _, file = shot
+        try:
+            self.active.undo(file, position, end - start, result)
+        except OSError as error:
+            self.directory.note_failure(error)
+            return self.directory.storage_error(error)
 
     def _check_marker(self, header: Header, data: memoryview) -> EndMarker | None:
         """The end marker in a control batch, None if it has none. BrokerError if the marker is fenced."""

@@ -19,7 +19,7 @@ import errno
 import os
 from array import array
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 from zlib import crc32
 
 from ottla.errors import BrokerError, ErrorCode
@@ -80,7 +80,6 @@ class Segment:
     __slots__ = (
         "__weakref__",
         "_checked",
-        "_file",
         "_interval",
         "_largest_known",
         "_preallocated",
@@ -98,6 +97,7 @@ class Segment:
         "max_timestamp_offset",
         "offset_max",
         "offsets",
+        "opened",
         "roll_at",
         "size",
         "stem",
@@ -121,7 +121,7 @@ class Segment:
         self.times: TimeIndex
         self.used = False  # whether the file was used since the last check: see `files`
         self._largest_known = size == 0
-        self._file: File | None = None
+        self.opened: File | None = None  # the log file, while it is open
         self._interval = config.index_interval_bytes
         self._since = 0
         self._tail_last = array("q")
@@ -171,9 +171,9 @@ class Segment:
     @property
     def file(self) -> File:
         """The log file. Hold it while you use its descriptor: the segment may drop its reference at any time."""
-        file = self._file
+        file = self.opened
         if file is None:
-            file = self._file = OPEN_FILES.open(self.disk, self.stem + LOG_SUFFIX)
+            file = self.opened = OPEN_FILES.open(self.disk, self.stem + LOG_SUFFIX)
             self.used = False  # only a second use counts
             OPEN_FILES.keep(self)
         else:
@@ -181,7 +181,7 @@ class Segment:
         return file
 
     def let_go(self) -> None:
-        self._file = None
+        self.opened = None
 
     @property
     def transactions(self) -> TransactionIndex:
@@ -221,12 +221,16 @@ class Segment:
     def append(self, parts: Sequence[Buffer], size: int, last: int, max_timestamp: int) -> None:
         """Write one batch. On OSError the segment is unchanged."""
         position = self.size
-        file = self._file
+        file = self.opened
         if file is None:
             file = self.file
         else:
             self.used = True
         self._write(file, parts, size, position)
+        self.extend(position, size, last, max_timestamp)
+
+    def extend(self, position: int, size: int, last: int, max_timestamp: int) -> None:
+        """Record a batch that was written at the end of the file."""
         if position == 0:
             self.first_timestamp, self.roll_at = max_timestamp, UNDECIDED
         self.size = position + size
@@ -274,11 +278,17 @@ class Segment:
     def _write(self, file: File, parts: Sequence[Buffer], size: int, position: int) -> None:
         try:
             written = self.disk.writev(file.fd, parts, position)
-            if written != size:
-                raise OSError(errno.ENOSPC, f"{written} of {size} bytes written", file.path)
-        except OSError:
-            self.disk.cut(file.fd, position)
-            raise
+        except OSError as error:
+            self.undo(file, position, size, error)
+        if written != size:
+            self.undo(file, position, size, written)
+
+    def undo(self, file: File, position: int, size: int, result: int | OSError) -> NoReturn:
+        """Cut off what a write has left that failed, or wrote too few bytes. Raises OSError."""
+        self.disk.cut(file.fd, position)
+        if isinstance(result, OSError):
+            raise result
+        raise OSError(errno.ENOSPC, f"{result} of {size} bytes written", file.path)
 
     def _index(self, last: int, position: int) -> None:
         self.offsets.append(last, position)
@@ -536,7 +546,7 @@ class Segment:
 
     def close(self) -> None:
         """Close the file. Slices still in use keep it open."""
-        self._file = None
+        self.opened = None
         self.offsets.drop()
         self.times.table.drop()
 

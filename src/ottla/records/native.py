@@ -360,6 +360,9 @@ class ProduceReader(NamedTuple):
     read: Callable[[Region], ProduceRead | None]
     # (data, start, end, keyed, now_ms, before_ms, after_ms, zstd, inflated_max): None if it cannot be stored unchanged.
     check: Callable[[Region, int, int, bool, int, int, int, bool, int], Sound | None]
+    # (data, entries, terms, now_ms): the same for the leading entries, up to the first that is compressed or cannot be
+    # stored unchanged.
+    check_each: Callable[[Region, Sequence[ProduceEntry], tuple[int, bool, int, int], int], list[Sound]]
 
 
 # Topic (name or id), partition, leader epoch, offset, max bytes.
@@ -390,9 +393,16 @@ def fetch_reader() -> FetchReader | None:
 
 def produce_reader() -> ProduceReader | None:
     crate = _crate()
-    if not hasattr(crate, "read_produce"):
+    if not hasattr(crate, "sound_each"):
         return None
-    return ProduceReader(crate.read_produce, crate.sound)  # type: ignore[union-attr]
+    return ProduceReader(crate.read_produce, crate.sound, crate.sound_each)  # type: ignore[union-attr]
+
+
+@cache
+def batch_writer() -> Callable[[Region, Sequence[tuple[Any, ...]]], tuple[int, int, int]] | None:
+    """What `ottla.log.volley` fires with. It returns the number of complete writes, then of the next one the bytes
+    written and the system's error."""
+    return getattr(_crate(), "fire", None)
 
 
 def own_batch(

@@ -25,6 +25,7 @@ magic 0 or 1, in one wrapper, or message by message.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -107,11 +108,13 @@ def terms_of(config: TopicConfig) -> Terms | None:
     """None if the topic changes every batch."""
     if config.compression_type != "producer" or config.message_timestamp_type != "CreateTime" or config.magic != MAGIC:
         return None
-    return Terms(
-        min(config.max_message_bytes, config.segment_bytes),
-        config.compacts,
-        config.message_timestamp_before_max_ms,
-        config.message_timestamp_after_max_ms,
+    return _share(
+        Terms(
+            min(config.max_message_bytes, config.segment_bytes),
+            config.compacts,
+            config.message_timestamp_before_max_ms,
+            config.message_timestamp_after_max_ms,
+        )
     )
 
 
@@ -122,6 +125,12 @@ def keeps_own(config: TopicConfig) -> bool:
         and config.message_timestamp_type == "CreateTime"
         and config.magic == MAGIC
     )
+
+
+@lru_cache(maxsize=256)
+def _share(terms: Terms) -> Terms:
+    """One object for equal terms, so that partitions with the same terms are found by identity."""
+    return terms
 
 
 class MalformedError(BrokerError):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ottla.log.flush import Flusher
     from ottla.log.log import Appended, Log
     from ottla.records.markers import EndMarker
+    from ottla.log.volley import Shot
     from ottla.records.native import Sound
     from ottla.records.own_batch import OwnRecord
     from ottla.records.validate import Accepted
@@ -208,6 +209,22 @@ class Partition:
         if self.waits or self.commit_waits or self.followers is not None or self.log.held is not None:
             self._announce_append(size)
         return base
+
+    def aim(self, frame: memoryview, start: int, end: int, sound: Sound, acks: int) -> Shot | None:
+        """Prepare `append_sound` as part of a volley: see `Log.aim`."""
+        if self.followers is not None and acks == ALL and not self.has_enough():
+            return None
+        return self.log.aim(frame, start, end, sound, self.epoch) if self.led else None
+
+    def hit(self, shot: Shot, sound: Sound) -> int:
+        """The batch of this shot was written. Returns its last offset."""
+        last = self.log.hit(shot, sound)
+        traffic, size = self.traffic, shot[5] - shot[4]
+        traffic.messages_in += sound[0] + 1
+        traffic.bytes_in += size
+        if self.waits or self.commit_waits or self.followers is not None or self.log.held is not None:
+            self._announce_append(size)
+        return last
 
     def append_run(self, run: Sequence[tuple[memoryview, Sound]]) -> int:
         """Append several batches with one write: see `Log.append_run`. Returns 0 if the partition has followers."""

@@ -79,7 +79,7 @@ def test_bytes_on_their_way_keep_their_file(tmp_path: Path, few: OpenFiles) -> N
     data = found.read()
     for log in logs[1:]:
         append(log, produced(1))
-    assert logs[0].active._file is None, "the log has let go of it"
+    assert logs[0].active.opened is None, "the log has let go of it"
     assert found.read() == data
 
 
@@ -87,11 +87,11 @@ def test_a_log_that_is_used_keeps_its_file_while_others_come_and_go(tmp_path: Pa
     store = a_store(tmp_path)
     logs = [store.create("orders", at, bytes(16), settings(), 0) for at in range(LOGS)]
     append(logs[0], produced(1))
-    file = logs[0].active._file
+    file = logs[0].active.opened
     for log in logs[1:]:
         append(logs[0], produced(1))
         append(log, produced(1))
-    assert logs[0].active._file is file
+    assert logs[0].active.opened is file
 
 
 def test_when_descriptors_are_exhausted_log_files_are_closed_first(tmp_path: Path, crowded: OpenFiles) -> None:

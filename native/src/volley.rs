@@ -1,0 +1,77 @@
+//! Writes batches of one request to the log files of several partitions. `ottla.log.volley` has the Python version.
+
+#![allow(unsafe_code)]
+
+use std::io::{Error, ErrorKind};
+
+use crate::batch::LOG_OVERHEAD;
+
+/// Base offset, length and leader epoch: the fields that the broker fills in.
+const STAMP_SIZE: usize = 16;
+
+/// A batch in the frame, and where it goes.
+pub(crate) struct Shot {
+    pub(crate) fd: i32,
+    pub(crate) position: i64,
+    pub(crate) base: i64,
+    pub(crate) epoch: i32,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+/// Writes the batches in order, up to the first that fails. Returns how many were written completely, and for the next
+/// one how many of its bytes were written, or the system's error.
+pub(crate) fn fire(frame: &[u8], shots: &[Shot]) -> (usize, Result<usize, i32>) {
+    for (at, shot) in shots.iter().enumerate() {
+        let Some(batch) = frame.get(shot.start..shot.end).filter(|batch| batch.len() >= STAMP_SIZE) else {
+            return (at, Err(libc::EINVAL));
+        };
+        match write(shot, batch) {
+            Ok(written) if written == batch.len() => (),
+            other => return (at, other),
+        }
+    }
+    (shots.len(), Ok(0))
+}
+
+fn write(shot: &Shot, batch: &[u8]) -> Result<usize, i32> {
+    let mut stamp = [0; STAMP_SIZE];
+    stamp[..8].copy_from_slice(&shot.base.to_be_bytes());
+    stamp[8..12].copy_from_slice(&((batch.len() - LOG_OVERHEAD) as u32).to_be_bytes());
+    stamp[12..].copy_from_slice(&shot.epoch.to_be_bytes());
+    let rest = &batch[STAMP_SIZE..];
+    let pieces = [
+        libc::iovec { iov_base: stamp.as_ptr().cast_mut().cast(), iov_len: stamp.len() },
+        libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() },
+    ];
+    loop {
+        // SAFETY: both pieces are borrowed for longer than the call, which only reads them.
+        let written = unsafe { libc::pwritev(shot.fd, pieces.as_ptr(), 2, shot.position) };
+        if let Ok(written) = usize::try_from(written) {
+            return Ok(written);
+        }
+        let error = Error::last_os_error();
+        if error.kind() != ErrorKind::Interrupted {
+            return Err(error.raw_os_error().unwrap_or(libc::EIO));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_outside_of_the_frame_is_not_written() {
+        for (start, end) in [(0, 15), (90, 101), (50, 40), (101, 117)] {
+            let shot = Shot { fd: -1, position: 0, base: 0, epoch: 0, start, end };
+            assert_eq!(fire(&[0; 100], &[shot]), (0, Err(libc::EINVAL)));
+        }
+    }
+
+    #[test]
+    fn a_closed_file_is_an_error_of_its_batch() {
+        let shot = Shot { fd: -1, position: 0, base: 0, epoch: 0, start: 0, end: 100 };
+        assert_eq!(fire(&[0; 100], &[shot]), (0, Err(libc::EBADF)));
+    }
+}

@@ -1,0 +1,212 @@
+"""A volley writes what single appends write, and a write that fails concerns its own log alone."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import resource
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from log.making import NOW_MS, TOPIC_ID, FaultyDisk, a_store, everything, produced, settings
+
+from ottla.disk import RealDisk
+from ottla.errors import BrokerError, ErrorCode
+from ottla.log import volley
+from ottla.log.volley import fire, fire_singly
+from ottla.records import batch, native
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ottla.disk import Buffer, Disk
+    from ottla.log.log import Log
+    from ottla.log.volley import Shot
+    from ottla.records.native import Sound
+
+BUILT = pytest.mark.skipif(native.batch_writer() is None, reason="the native part is not built")
+BOTH = pytest.mark.parametrize("way", [pytest.param(fire, marks=BUILT), fire_singly])
+
+
+class CountingDisk(RealDisk):
+    def __init__(self) -> None:
+        self.writes: list[tuple[int, int]] = []
+
+    def writev(self, fd: int, parts: Sequence[Buffer], position: int, /) -> int:  # type: ignore[override]
+        self.writes.append((position, sum(map(len, parts))))
+        return os.pwritev(fd, parts, position)
+
+
+class Batches(NamedTuple):
+    """Batches in one frame, as a request carries them."""
+
+    frame: memoryview
+    places: list[tuple[int, int]]
+    sounds: list[Sound]
+
+
+def framed(batches: Sequence[bytes | memoryview]) -> Batches:
+    frame, places, sounds = bytearray(b"before"), [], []
+    for one in batches:
+        head = batch.header(memoryview(one))
+        places.append((len(frame), len(frame) + len(one)))
+        sounds.append((head.last_offset_delta, head.max_timestamp, head.producer_id))
+        frame += one
+    return Batches(memoryview(bytes(frame + b"after")), places, sounds)
+
+
+def logs(folder: Path, count: int, disk: Disk | None = None, **options: object) -> list[Log]:
+    """Logs in use: their files are open, and it is known when they will be rolled."""
+    store = a_store(folder, disk=disk)
+    made = [store.create("orders", at, TOPIC_ID, settings(**options), 0) for at in range(count)]
+    for log in made * 2:
+        append_sound(log, produced())
+    return made
+
+
+def append_sound(log: Log, data: memoryview, epoch: int = 0) -> int:
+    head = batch.header(data)
+    return log.append_sound(data, (head.last_offset_delta, head.max_timestamp, head.producer_id), epoch, NOW_MS)
+
+
+def aimed(targets: Sequence[Log], batches: Batches, epoch: int = 0) -> list[Shot]:
+    shots = [
+        log.aim(batches.frame, *place, sound, epoch)
+        for log, place, sound in zip(targets, batches.places, batches.sounds, strict=True)
+    ]
+    return [shot for shot in shots if shot is not None]
+
+
+def state(log: Log) -> tuple[object, ...]:
+    active = log.active
+    tail = list(active._tail_last), list(active._tail_position)
+    index = active.offsets.last_offset, active.offsets.last_position, active.times.last
+    return everything(log), log.end, log.epochs.latest, log.owed, log.held, active.size, active.end, tail, index
+
+
+@BOTH
+@pytest.mark.parametrize("seed", range(5))
+def test_it_does_what_single_appends_do(tmp_path: Path, way: type[object], seed: int) -> None:
+    chance = random.Random(seed)
+    options = {"flush_messages": 7, "index_interval_bytes": 300}
+    single, together = logs(tmp_path / "single", 5, **options), logs(tmp_path / "together", 5, **options)
+    for turn in range(30):
+        made = [produced(chance.randint(1, 4), timestamp=NOW_MS + chance.randint(-9, 99), size=chance.randint(1, 300))
+                for _ in single]  # fmt: skip
+        for log, one in zip(single, made, strict=True):
+            append_sound(log, one, epoch=turn // 10)
+        batches = framed(made)
+        shots = aimed(together, batches, epoch=turn // 10)
+        assert way(RealDisk(), batches.frame, shots) == (5, 0)
+        for log, shot, sound in zip(together, shots, batches.sounds, strict=True):
+            assert log.hit(shot, sound) == log.end - 1
+        assert [state(log) for log in single] == [state(log) for log in together]
+
+
+def test_sequences_of_producers_go_on(tmp_path: Path) -> None:
+    (log,) = logs(tmp_path, 1)
+
+    def numbered(sequence: int) -> Batches:
+        record = batch.Record(0, NOW_MS, None, b"v", ())
+        return framed([batch.build([record], producer_id=7, producer_epoch=0, base_sequence=sequence)])
+
+    for sequence in range(3):
+        one = numbered(sequence)
+        (shot,) = aimed([log], one)
+        assert fire(log.disk, one.frame, [shot]) == (1, 0)
+        log.hit(shot, one.sounds[0])
+        assert not aimed([log], one), "a retry is not written again"
+    assert not aimed([log], numbered(9)), "a gap is for the full path to refuse"
+    assert aimed([log], numbered(3))
+
+
+def test_a_batch_that_needs_more_is_not_aimed(tmp_path: Path) -> None:
+    one = framed([produced(size=300)])
+    store = a_store(tmp_path)
+    log = store.create("orders", 0, TOPIC_ID, settings(segment_bytes=1100, segment_ms=1000), 0)
+    assert not aimed([log], one), "the log is empty"
+    append_sound(log, produced())
+    assert not aimed([log], one), "when it is to be rolled is not known yet"
+    append_sound(log, produced())
+    assert aimed([log], one)
+    late = framed([produced(timestamp=NOW_MS + 5000)])
+    assert not aimed([log], late), "it belongs in a new segment by its time"
+    log.active.let_go()
+    assert not aimed([log], one), "the file is closed"
+    append_sound(log, produced(size=300))
+    log.owes_cut = True
+    assert not aimed([log], one), "a truncation must be on disk first"
+    log.owes_cut, log.fault = False, "gone"
+    assert not aimed([log], one), "the log is offline"
+    log.fault = None
+    assert aimed([log], one)
+    append_sound(log, produced(size=300))
+    assert not aimed([log], one), "the segment is full"
+
+
+@BUILT
+@pytest.mark.parametrize("fails", [0, 1, 3])
+def test_a_disk_with_its_own_writes_gets_every_one(tmp_path: Path, fails: int) -> None:
+    disk = CountingDisk()
+    targets, batches = logs(tmp_path, 4, disk), framed([produced(size=50 * at) for at in range(1, 5)])
+    shots = aimed(targets, batches)
+    disk.writes.clear()
+    shots[fails] = (-1, *shots[fails][1:])
+    count, error = fire(disk, batches.frame, shots)
+    assert (count, getattr(error, "errno", None)) == (fails, errno.EBADF)
+    assert disk.writes == [(shot[1], shot[5] - shot[4]) for shot in shots[: fails + 1]]
+
+
+@BOTH
+def test_the_first_failure_ends_it(tmp_path: Path, way: type[object]) -> None:
+    targets, batches = logs(tmp_path, 4), framed([produced(size=100)] * 4)
+    sizes = [log.active.size for log in targets]
+    shots = aimed(targets, batches)
+    full = os.open("/dev/full", os.O_RDWR)
+    try:
+        for fd, code in ((-1, errno.EBADF), (full, errno.ENOSPC)):
+            shots[2] = (fd, *shots[2][1:])
+            count, error = way(RealDisk(), batches.frame, shots)  # type: ignore[call-arg, misc]
+            assert (count, error.errno, error.strerror) == (2, code, os.strerror(code))
+    finally:
+        os.close(full)
+    written = [os.path.getsize(log.active.stem + ".log") for log in targets]
+    more = len(produced(size=100))
+    assert written == [sizes[0] + more, sizes[1] + more, sizes[2], sizes[3]]
+
+
+@BOTH
+def test_a_part_of_a_batch_is_cut_off_again(tmp_path: Path, way: type[object]) -> None:
+    targets, batches = logs(tmp_path, 3), framed([produced(size=200)] * 3)
+    append_sound(targets[1], produced(size=300))
+    before, shots = [state(log) for log in targets], aimed(targets, batches)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (targets[1].active.size + 30, limits[1]))
+    try:
+        count, result = way(RealDisk(), batches.frame, shots)  # type: ignore[misc]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (count, result) == (1, 30)
+    targets[0].hit(shots[0], batches.sounds[0])
+    error = targets[1].miss(shots[1], result)
+    assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert "30 of" in str(error)
+    assert targets[1].directory.full
+    assert [state(log) for log in targets[1:]] == before[1:]
+    assert os.path.getsize(targets[1].active.stem + ".log") == targets[1].active.size
+    assert append_sound(targets[1], produced()) == 3, "it is as if nothing had happened"
+
+
+def test_a_broken_disk_takes_its_directory_offline(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    targets, batches = logs(tmp_path, 2, disk), framed([produced()] * 2)
+    shots = aimed(targets, batches)
+    disk.broken = errno.EIO
+    count, result = volley.fire(disk, batches.frame, shots)
+    assert count == 0
+    targets[0].miss(shots[0], result)
+    with pytest.raises(BrokerError, match="offline"):
+        append_sound(targets[1], produced())
+    assert not aimed(targets, batches)
