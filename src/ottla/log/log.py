@@ -87,6 +87,7 @@ class Log:
         "_durable",
         "_flush_messages",
         "_high",
+        "_own_size_max",
         "_rolled",
         "_segment_bytes",
         "active",
