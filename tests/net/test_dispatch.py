@@ -14,6 +14,7 @@ from ottla.errors import BrokerError, ErrorCode, Hangup
 from ottla.handlers.call import REGISTRY, TELEMETRY, Registration, select_apis
 from ottla.net.connection import Connection, Deferred
 from ottla.net.dispatch import Dispatch, Route
+from ottla.wire import codec
 from ottla.wire.codec import encode
 from ottla.wire.frame import request_header
 from ottla.wire.messages.configs import ListConfigResourcesRequest
@@ -153,6 +154,29 @@ def test_work_goes_on_when_the_client_that_asked_for_it_leaves() -> None:
 def test_what_cannot_be_read_or_is_not_served_ends_the_connection(frame: bytes) -> None:
     with pytest.raises(Hangup):
         Dispatch(cast("Any", None))(PEER, memoryview(frame))
+
+
+def test_an_encoder_is_compiled_for_the_first_answer_and_not_for_what_gets_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled: list[tuple[type, int]] = []
+
+    def counted(cls: type, version: int) -> Any:
+        compiled.append((cls, version))
+        return make(cls, version)
+
+    make = codec.encoder
+    monkeypatch.setattr(codec, "encoder", counted)
+    with instead(26, lambda parts, call, request: EndTxnResponse(error_code=5)) as dispatch:
+        for _ in range(2):
+            with pytest.raises(Hangup):
+                dispatch(PEER, memoryview(struct.pack(">hhih", 26, 3, 7, 0) + b"\0\x7f"))
+        assert not compiled
+        frame = framed(END, 26, 3)
+        compiled.clear()  # that was the client's
+        for _ in range(2):
+            assert error_of(dispatch(PEER, frame)) == 5
+        assert compiled == [(EndTxnResponse, 3)]
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])

@@ -10,8 +10,10 @@ answers is timed and counts eight times, because timing each one would cost too 
 from __future__ import annotations
 
 from bisect import bisect_left
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.wire import apis
 from ottla.wire.schema import fields
 
 if TYPE_CHECKING:
@@ -60,11 +62,12 @@ METADATA = 3
 CODE = "error_code"
 
 
-def fault_finder(response: type, key: int) -> Callable[[Any], bool]:
-    """Compile a function that tells whether an answer contains an error. It is compiled, like the codecs, because it
-    checks every answer. In Metadata it checks topics only: the number of partitions is unlimited."""
+@cache
+def fault_finder(key: int) -> Callable[[Any], bool]:
+    """Compile a function that tells whether an answer of this API contains an error. It is compiled, like the codecs,
+    because it checks every answer. In Metadata it checks topics only: the number of partitions is unlimited."""
     lines = ["def find(message):"]
-    for path in paths(response, depth_of(key)):
+    for path in paths(apis.BY_KEY[key].response, depth_of(key)):
         holder = "message"
         for depth, name in enumerate(path[:-1], 1):
             lines.append(f"{' ' * depth}for one{depth} in {holder}.{name} or ():")

@@ -92,14 +92,14 @@ class Route:
         api = apis.BY_KEY[key]
         self.version = version
         self.counts = Counts(key, version)
-        self.faulty = fault_finder(api.response, key)
+        self.faulty = fault_finder(key)
         self.reading = key in READING
         self.handler = handler
         self.shortcut: Any = None  # see `handlers.shortcut`
         self.request = api.request
         self.response = api.response
         self.decode: Callable[..., tuple[Any, int]] = codec.decoder(api.request, version)
-        self.encode: Callable[[Any], list[Part]] = codec.encoder(api.response, version)
+        self.encode: Callable[[Any], list[Part]] = self._encode_first
         self.prefix = ANSWER if len(response_header(key, version, 0)) == 4 else ANSWER_FLEXIBLE
         # Records are views of the frame, and the frame is valid for one turn only. So decode it in one go, however
         # large.
@@ -114,6 +114,11 @@ class Route:
         self.elements_max = RECORDS_ELEMENTS_MAX if records else REQUEST_ELEMENTS_MAX
         if for_members:
             self.elements_max = MEMBERS_ELEMENTS_MAX
+
+    def _encode_first(self, response: Any) -> list[Part]:
+        """The encoder is compiled for the first answer. Hostile requests mostly get none."""
+        self.encode = codec.encoder(self.response, self.version)
+        return self.encode(response)
 
 
 class Dispatch:
