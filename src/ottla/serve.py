@@ -27,7 +27,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla import __version__, logging_setup
+from ottla import __version__, descriptors, logging_setup
 from ottla.cluster.metadata_store import StoreError
 from ottla.config import (
     BrokerConfig,
@@ -281,6 +281,8 @@ def listener(host: str, port: int) -> str:
 def run(plan: Plan) -> int:
     import uvloop
 
+    descriptors.raise_limit()
+    descriptors.make_room()  # while there is only one thread
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(live(plan))
 
