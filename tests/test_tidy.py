@@ -105,6 +105,7 @@ SATELLITES = {
     "embed",
     "faults",
     "data_folder",
+    "garbage",
     "logging_setup",
     "notify",
     "pytest_plugin",

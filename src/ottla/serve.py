@@ -40,6 +40,7 @@ from ottla.config import (
 )
 from ottla.data_folder import FolderInUse, FolderLocks, default_folder, is_memory, memory_folder, remove
 from ottla.errors import BrokerError
+from ottla.garbage import Garbage
 from ottla.log.checkpoints import CorruptCheckpointError
 from ottla.notify import notify
 
@@ -52,9 +53,6 @@ PORT = 9092
 CONSOLE = "127.0.0.1:8190"
 EVERYWHERE = ("", "0.0.0.0", "::")  # nosec B104 # hosts to recognise, not to listen on
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-# Connections come and go by the thousand, and almost all their memory is freed without the garbage collector. So it
-# runs less often than by default, because each run stops the loop.
-COLLECT_AFTER = (5_000, 20, 10)
 DEAF_S_MAX = 20.0  # no request may block the loop for more than a fraction of a second
 
 logger = logging.getLogger("ottla.serve")
@@ -76,7 +74,7 @@ class Plan(NamedTuple):
 
 
 def serve(arguments: list[str]) -> int:
-    gc.disable()  # nothing becomes garbage while modules load; see `run`
+    gc.disable()  # nothing becomes garbage while modules load; see `live`
     options = parser().parse_args(arguments)
     logging_setup.set_up(options.log_level, options.log_format)
     try:
@@ -308,9 +306,7 @@ async def live(plan: Plan) -> int:
             announce(broker, plan)
             notify(f"READY=1\nSTATUS=node {broker.node_id} of cluster {broker.cluster_id}")
             beside = start_console(broker, plan)
-            gc.freeze()  # objects from startup live as long as the process: exclude them from collection
-            gc.set_threshold(*COLLECT_AFTER)
-            gc.enable()
+            Garbage().start()  # objects from startup live as long as the process
             await stopping
         return 0
     finally:
