@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SHARE: Final = 0.25  # of the time that others took
-SAVED_S_MAX: Final = 0.0005  # the most that is saved up while no client is new
-ROUND_S_MIN: Final = 0.0003  # the least time slice of the line
+SAVED_S_MAX: Final = 0.0002  # the most that is saved up while no client is new
+ROUND_S_MIN: Final = 0.00015  # the least time slice of the line
 
 
 class Newcomers(Turns):
