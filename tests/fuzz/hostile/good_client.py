@@ -7,9 +7,11 @@ It is a process of its own, so that the attacker's Python work is not counted as
 It answers each line on standard input with one JSON object: `rounds` (of a produce, a fetch and a metadata request),
 the longest wait of one request since the last line by the clock (`wall_s`) and in CPU time that the broker used
 meanwhile (`cpu_s`), which request that was (`what`), the waits that half and 99 % of the requests stay below by the
-clock (`p50_ms`, `p99_ms`), the same in time that the broker's loop worked meanwhile, which a busy machine does not
-change (`p99_work_ms`), and what went wrong (`failure`). A request that has no answer yet
-counts as long as it has waited. The line `start` resets the measurements. While the machine is slow, see
+clock (`p50_ms`, `p99_ms`), and what went wrong (`failure`). Three more tell what the waits are made of, each with a
+99th percentile of its own: the time that the broker's loop worked meanwhile, which a busy machine does not change
+(`p99_work_ms`), the time that the loop had work but no processor (`p99_loop_delay_ms`), and the clock's time without
+that in which this client itself had no processor (`p99_served_ms`). A request that has no answer yet counts as long as
+it has waited. The line `start` resets the measurements. While the machine is slow, see
 `yardstick`, a wait is scaled to the normal speed.
 """
 
@@ -38,12 +40,22 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def loop_s(pid: int) -> float:
-    """Time on a processor of the broker's first thread, which runs its loop; to the nanosecond on Linux."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
-    except (OSError, ValueError):
-        return 0.0
+class Thread:
+    """What a thread got from the system's scheduler, to the nanosecond on Linux."""
+
+    def __init__(self, pid: int, thread: int) -> None:
+        try:
+            self._file = os.open(f"/proc/{pid}/task/{thread}/schedstat", os.O_RDONLY)
+        except OSError:  # another system
+            self._file = -1
+
+    def times_s(self) -> tuple[float, float]:
+        """The time that it ran, and the time that it waited for a processor."""
+        try:
+            ran, waited, _ = os.pread(self._file, 100, 0).split()
+        except OSError:
+            return 0.0, 0.0
+        return int(ran) / 1e9, int(waited) / 1e9
 
 
 def slowness() -> float:
@@ -54,18 +66,22 @@ def slowness() -> float:
 class GoodClient:
     def __init__(self, port: int, pid: int) -> None:
         self._pid = pid
+        self._loop = Thread(pid, pid)  # a broker's first thread runs its loop
         self._raw = Raw(port, timeout_s=PATIENCE_S, client_id="good")
         self._lock = threading.Lock()
         self._began: tuple[float, float, str] | None = None
         self._worst = (0.0, 0.0, "")  # by what counts: the smaller of the two times
         self._rounds = 0
         self._waits: list[float] = []  # of every request, by the clock
-        self._worked: list[float] = []  # and for how long the broker's loop worked meanwhile
+        self._worked: list[float] = []  # for how long the broker's loop worked meanwhile
+        self._delayed: list[float] = []  # for how long it had no processor
+        self._served: list[float] = []  # the waits without the time that this client had no processor
         self._failure = ""
         self._body = array([string(TOPIC)]) + b"\0"
         self._data = batch([b"a small record"])
 
     def work(self) -> None:
+        self._here = Thread(os.getpid(), threading.get_native_id())
         try:
             while True:
                 produced = self._timed("produce", lambda: produce(self._raw, TOPIC, self._data))
@@ -85,11 +101,16 @@ class GoodClient:
     def _timed(self, what, call):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         with self._lock:
             self._began = time.monotonic(), cpu_s(self._pid), what
-        began, worked = time.monotonic(), loop_s(self._pid)
+        (_, delay), (worked, delayed) = self._here.times_s(), self._loop.times_s()
+        began = time.monotonic()
         answer = call()
+        wait = time.monotonic() - began
+        own_delay, now = self._here.times_s()[1] - delay, self._loop.times_s()
         with self._lock:
-            self._waits.append(time.monotonic() - began)
-            self._worked.append(loop_s(self._pid) - worked)
+            self._waits.append(wait)
+            self._worked.append(now[0] - worked)
+            self._delayed.append(now[1] - delayed)
+            self._served.append(wait - own_delay)
             self._note()
             self._began = None
         return answer
@@ -113,13 +134,14 @@ class GoodClient:
             wall_s, cpu, what = self._worst
             told = {"rounds": self._rounds, "wall_s": wall_s, "cpu_s": cpu, "what": what, "failure": self._failure}
             told |= {"p50_ms": percentile_ms(self._waits, 0.5), "p99_ms": percentile_ms(self._waits, 0.99)}
-            return told | {"p99_work_ms": percentile_ms(self._worked, 0.99)}
+            parts = {"work": self._worked, "loop_delay": self._delayed, "served": self._served}
+            return told | {f"p99_{name}_ms": percentile_ms(found, 0.99) for name, found in parts.items()}
 
     def start(self) -> None:
         with self._lock:
             self._worst = (0.0, 0.0, "")
             self._rounds = 0
-            self._waits, self._worked = [], []
+            self._waits, self._worked, self._delayed, self._served = [], [], [], []
 
 
 def percentile_ms(waits: list[float], share: float) -> float:
