@@ -158,6 +158,7 @@ ADAPTORS = {
         "cluster/kazoo_thread.py",
         "cluster/peers.py",
         "metrics/http.py",
+        "net/buffer.py",
         "net/connection.py",
         "net/outbox.py",
         "net/listener.py",

@@ -334,7 +334,8 @@ class Broker:
     def _listen(self, sockets: list[socket], dispatch: Dispatch) -> None:
         config = self.config
         receiver = Receiver(Room(config.queued_max_request_bytes) if config.queued_max_request_bytes > 0 else None)
-        limits = Limits(config.socket_request_max_bytes, REQUESTS_MAX, UNSENT_SIZE_MAX)
+        fits_buffers = "socket.send.buffer.bytes" not in config.given
+        limits = Limits(config.socket_request_max_bytes, REQUESTS_MAX, UNSENT_SIZE_MAX, fits_buffers=fits_buffers)
         for wanted, bound in zip(config.opened, sockets, strict=True):
             entrance, first_limits = None, limits
             handle: Callable[[Connection, memoryview], Answer] = dispatch

@@ -102,13 +102,16 @@ Answer = list[Part] | Deferred | None
 class Limits:
     """Bounds of one listener's connections, from the option table."""
 
-    __slots__ = ("frame_size_max", "requests_max", "unchecked_max", "unsent_size_max")
+    __slots__ = ("fits_buffers", "frame_size_max", "requests_max", "unchecked_max", "unsent_size_max")
 
-    def __init__(self, frame_size_max: int, requests_max: int, unsent_size_max: int) -> None:
+    def __init__(
+        self, frame_size_max: int, requests_max: int, unsent_size_max: int, *, fits_buffers: bool = False
+    ) -> None:
         self.frame_size_max = frame_size_max
         self.unchecked_max = min(frame_size_max, PLAIN_SIZE_MAX)  # any request may have this size
         self.requests_max = requests_max
         self.unsent_size_max = unsent_size_max
+        self.fits_buffers = fits_buffers  # whether the size of send buffers follows the client: see `SendBuffer`
 
 
 def is_own(data: memoryview) -> bool:
@@ -205,7 +208,7 @@ class Connection:
         self._exclusive = False  # whether the pending answer must be ready before the next frame is handled
         self._answers: deque[list[Part] | Deferred] = deque()
         self._waiting_size = 0  # bytes of answers that wait behind a pending one
-        self._out = Outbox()
+        self._out = Outbox(fits_buffer=limits.fits_buffers)
         self._reads_left = READS_WHILE_NEW  # until it is no longer new
         self._reading = True
         self._writing = False

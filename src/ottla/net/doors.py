@@ -78,7 +78,9 @@ class Doors:
     def limits(self, listener: Listener, limits: Limits) -> Limits:
         """The limits before the login."""
         size_max = min(limits.frame_size_max, listener.security.sasl_server_max_receive_size)
-        return Limits(size_max, limits.requests_max, limits.unsent_size_max) if listener.authenticated else limits
+        if not listener.authenticated:
+            return limits
+        return Limits(size_max, limits.requests_max, limits.unsent_size_max, fits_buffers=limits.fits_buffers)
 
     async def watch(self, config: Callable[[], BrokerConfig]) -> None:
         """Follow changes of the certificate files and of the options that name them."""

@@ -11,6 +11,8 @@ import socket as sockets
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ottla.net.buffer import SendBuffer
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from socket import socket
@@ -50,10 +52,12 @@ def size_of(parts: Iterable[Part]) -> int:
 
 
 class Outbox:
-    __slots__ = ("_parts", "size")
+    __slots__ = ("_buffer", "_parts", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, *, fits_buffer: bool = False) -> None:
+        """`fits_buffer`: see `SendBuffer`."""
         self._parts: deque[Part] = deque()
+        self._buffer = SendBuffer() if fits_buffer else None
         self.size = 0  # bytes not yet sent
 
     def __len__(self) -> int:
@@ -134,6 +138,10 @@ class Outbox:
             self._parts.popleft()
             return True
         self._parts[0] = Rest(region, sent)
+        if self._buffer is not None:
+            self._buffer.look(sock)
+            if self._buffer.done:
+                self._buffer = None
         return False
 
 

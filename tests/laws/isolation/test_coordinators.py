@@ -12,6 +12,7 @@ from waiting import until
 
 from ottla.clock import SystemClock
 from ottla.coord.runtime import Runtime
+from ottla.log.log import Log
 from ottla.replica.partition import Partition
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def test_a_load_that_fails_is_tried_again(
         runtime.on_election(partition)
         await until(lambda: not runtime.loading)
         runtime.run(0, lambda machine, token, _: machine.add(b"a", token))
-        fail_at(log if place == "read" else Counter, place)
+        fail_at(Log if place == "read" else Counter, place)
         runtime.on_resignation(0)
         runtime.on_election(partition)
         await until(lambda: not failures and not runtime.loading and list(runtime.machines()))
