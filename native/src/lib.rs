@@ -11,6 +11,7 @@ mod cursor;
 mod deflate;
 mod fetch;
 mod fields;
+mod files;
 mod frames;
 #[cfg(test)]
 mod fuzz;
@@ -392,8 +393,58 @@ fn answer_fetch<'py>(
     committed: bool,
     topics: Vec<(Bound<'py, PyAny>, Parts)>,
 ) -> PyResult<Option<Vec<Bound<'py, PyBytes>>>> {
+    let pieces = fetch_pieces(version, correlation, session_id, committed, &topics)?;
+    Ok(pieces.map(|pieces| pieces.iter().map(|piece| PyBytes::new(py, piece)).collect()))
+}
+
+/// The response with the records in it, which are read from these files, positions and sizes. None if they cannot be.
+#[pyfunction]
+fn answer_fetch_whole<'py>(
+    py: Python<'py>,
+    version: i16,
+    correlation: i32,
+    session_id: i32,
+    committed: bool,
+    topics: Vec<(Bound<'py, PyAny>, Parts)>,
+    regions: Vec<(i32, i64, usize)>,
+) -> PyResult<Option<Bound<'py, PyBytes>>> {
+    let Some(pieces) = fetch_pieces(version, correlation, session_id, committed, &topics)? else {
+        return Ok(None);
+    };
+    if pieces.len() != regions.len() + 1 {
+        return Ok(None);
+    }
+    let size = pieces.iter().map(Vec::len).chain(regions.iter().map(|region| region.2)).sum();
+    let fill = |mut out: &mut [u8]| {
+        for (at, piece) in pieces.iter().enumerate() {
+            let (place, rest) = out.split_at_mut(piece.len());
+            place.copy_from_slice(piece);
+            let Some(&(fd, position, size)) = regions.get(at) else {
+                break;
+            };
+            let (place, rest) = rest.split_at_mut(size);
+            if !files::fill(fd, place, position) {
+                return false;
+            }
+            out = rest;
+        }
+        true
+    };
+    let answer = PyBytes::new_with(py, size, |out| {
+        if py.detach(|| fill(out)) { Ok(()) } else { Err(PyValueError::new_err("less was read")) }
+    });
+    Ok(answer.ok())
+}
+
+fn fetch_pieces(
+    version: i16,
+    correlation: i32,
+    session_id: i32,
+    committed: bool,
+    topics: &[(Bound<'_, PyAny>, Parts)],
+) -> PyResult<Option<Vec<Vec<u8>>>> {
     let mut wanted = Vec::with_capacity(topics.len());
-    for (topic, parts) in &topics {
+    for (topic, parts) in topics {
         let topic = match topic.cast::<PyBytes>() {
             Ok(id) => Topic::Id(id.as_bytes()),
             Err(_) => Topic::Name(topic.cast::<PyString>()?.to_str()?),
@@ -401,8 +452,7 @@ fn answer_fetch<'py>(
         let part = |&(index, high, stable, start, size): &_| fetch::Part { index, high, stable, start, size };
         wanted.push((topic, parts.iter().map(part).collect()));
     }
-    let pieces = fetch::answer(version, correlation, session_id, committed, &wanted);
-    Ok(pieces.map(|pieces| pieces.iter().map(|piece| PyBytes::new(py, piece)).collect()))
+    Ok(fetch::answer(version, correlation, session_id, committed, &wanted))
 }
 
 #[pyfunction]
@@ -508,6 +558,7 @@ fn ottla_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(read_fetch, module)?)?;
     module.add_function(wrap_pyfunction!(answer_fetch, module)?)?;
     module.add_function(wrap_pyfunction!(own_batch, module)?)?;
+    module.add_function(wrap_pyfunction!(answer_fetch_whole, module)?)?;
     module.add_function(wrap_pyfunction!(since, module)?)?;
     module.add_function(wrap_pyfunction!(portion, module)?)?;
     module.add_function(wrap_pyfunction!(murmur2, module)?)

@@ -1,10 +1,7 @@
 //! Writes batches of one request to the log files of several partitions. `ottla.log.volley` has the Python version.
 
-#![allow(unsafe_code)]
-
-use std::io::{Error, ErrorKind};
-
 use crate::batch::LOG_OVERHEAD;
+use crate::files;
 
 /// Base offset, length and leader epoch: the fields that the broker fills in.
 const STAMP_SIZE: usize = 16;
@@ -39,22 +36,7 @@ fn write(shot: &Shot, batch: &[u8]) -> Result<usize, i32> {
     stamp[..8].copy_from_slice(&shot.base.to_be_bytes());
     stamp[8..12].copy_from_slice(&((batch.len() - LOG_OVERHEAD) as u32).to_be_bytes());
     stamp[12..].copy_from_slice(&shot.epoch.to_be_bytes());
-    let rest = &batch[STAMP_SIZE..];
-    let pieces = [
-        libc::iovec { iov_base: stamp.as_ptr().cast_mut().cast(), iov_len: stamp.len() },
-        libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() },
-    ];
-    loop {
-        // SAFETY: both pieces are borrowed for longer than the call, which only reads them.
-        let written = unsafe { libc::pwritev(shot.fd, pieces.as_ptr(), 2, shot.position) };
-        if let Ok(written) = usize::try_from(written) {
-            return Ok(written);
-        }
-        let error = Error::last_os_error();
-        if error.kind() != ErrorKind::Interrupted {
-            return Err(error.raw_os_error().unwrap_or(libc::EIO));
-        }
-    }
+    files::write(shot.fd, [&stamp, &batch[STAMP_SIZE..]], shot.position)
 }
 
 #[cfg(test)]

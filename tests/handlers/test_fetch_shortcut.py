@@ -11,6 +11,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pytest
 from handlers.test_shortcut import SHORT, Pair, Side, records, request, side
 from handlers.test_shortcut import count as note_taken
 from log.making import NOW_MS
@@ -19,6 +20,7 @@ from ottla.cluster.plans import NewTopic
 from ottla.coord.transactions.markers import Marker, append
 from ottla.errors import ErrorCode
 from ottla.handlers.fetch_shortcut import COPIED_SIZE_MAX, ENTRIES_MAX, VERSION_MIN
+from ottla.records import native
 from ottla.records.batch import Record, build
 from ottla.replica.leader import Leader
 from ottla.replica.partition import Site
@@ -509,3 +511,22 @@ def test_quotas_that_come_and_go(tmp_path: Path) -> None:
         assert asker.take() == [True] * SHORT
 
     story(tmp_path, tell)
+
+
+@pytest.mark.skipif(native.fetch_reader() is None, reason="without the native part there is no shortcut")
+def test_a_small_answer_is_its_pieces_with_the_records_between_them(tmp_path: Path) -> None:
+    reader, path = native.fetch_reader(), tmp_path / "log"
+    assert reader is not None
+    path.write_bytes(bytes(range(256)))
+    parts: list[tuple[int, int, int, int, int]] = [(0, 9, 9, 0, 100), (1, 9, 9, 0, 0), (2, 9, 9, 0, 50)]
+    asked = 12, 77, 5, False, [("orders", parts), ("others", parts[:1])]
+    with path.open("rb") as file:
+        fd = file.fileno()
+        regions = [(fd, 0, 100), (fd, 200, 50), (fd, 156, 100)]
+        first, second, third, last = reader.answer(*asked) or []
+        whole = path.read_bytes()
+        expected = first + whole[:100] + second + whole[200:250] + third + whole[156:] + last
+        assert reader.answer_whole(*asked, regions) == expected
+        assert reader.answer_whole(*asked, [*regions[:2], (fd, 157, 100)]) is None, "the file is too short"
+        assert reader.answer_whole(*asked, [*regions[:2], (-1, 0, 100)]) is None, "the file is closed"
+        assert reader.answer_whole(*asked, regions[:2]) is None, "a region is missing"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import random
 import struct
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -79,6 +81,35 @@ def test_every_offset_is_located_in_its_batch(tmp_path: Path, how: str, count: i
         assert segment.locate(BASE + at * 2 + 1) == expected
     assert segment.locate(BASE - 10) == (0, positions[1])
     assert segment.locate(BASE + count * 2) is None
+
+
+class ReadingDisk(RealDisk):
+    """Counts the bytes that are read."""
+
+    def __init__(self) -> None:
+        self.read_size = 0
+
+    def pread(self, fd: int, size: int, position: int, /) -> bytes:  # type: ignore[override]
+        data = os.pread(fd, size, position)
+        self.read_size += len(data)
+        return data
+
+
+def test_large_batches_are_passed_over_without_reading_them(tmp_path: Path) -> None:
+    disk = ReadingDisk()
+    segment = a_segment(tmp_path, disk, index_interval_bytes=1 << 20)
+    positions = [position for size in (10_000, 10, 3000, 6000, 20) for position in fill(segment, 15, size=size)]
+    sizes = [end - start for start, end in pairwise([*positions, segment.size])]
+    segment.seal()  # from now on it is found by reading
+    numbers = list(range(len(positions)))
+    random.Random(1).shuffle(numbers)
+    for number in numbers:
+        for offset in (BASE + 2 * number, BASE + 2 * number + 1):
+            assert segment.locate(offset) == (positions[number], sizes[number])
+    assert segment.locate(BASE) is not None
+    disk.read_size = 0
+    assert segment.locate(BASE + 20) == (positions[10], sizes[10])
+    assert disk.read_size < 11 * 100
 
 
 def test_the_entry_names_the_last_offset_of_the_batch_it_points_at(tmp_path: Path) -> None:

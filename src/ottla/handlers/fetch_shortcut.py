@@ -1,7 +1,8 @@
 """The fast path for Fetch: from a consumer's frame to regions of log files without decoding messages.
 
-Native code parses the request (`read`) and writes the answer around the records (`answer`). What is left needs the
-broker's state: the session, the partitions, and the position of the records in their logs.
+Native code parses the request (`read`) and writes the answer around the records (`answer`), or with few records in
+it (`answer_whole`). What is left needs the broker's state: the session, the partitions, and the position of the
+records in their logs.
 
 Laws:
 - It takes common requests only: versions 10 to 18, from a consumer without a session or in an open one, for at most
@@ -55,13 +56,13 @@ class FetchShortcut:
     Returns the parts of the answer with the length prefix, or None: nothing was done.
     """
 
-    __slots__ = ("_answer", "_by_id", "_find", "_parts", "_read", "_version")
+    __slots__ = ("_answer", "_answer_whole", "_by_id", "_find", "_parts", "_read", "_version")
 
     def __init__(self, parts: Parts, version: int, reader: FetchReader) -> None:
         self._parts = parts
         self._version = version
         self._by_id = version >= BY_ID
-        self._read, self._answer = reader
+        self._read, self._answer, self._answer_whole = reader
         self._find: Callable[[Any, int], Partition | None] = (
             parts.replicas.find_led_by_id if self._by_id else parts.replicas.find_led
         )
@@ -127,10 +128,13 @@ class FetchShortcut:
             topics = [(entries[0][0], parts)]
         else:
             topics, regions = arrange(entries, parts, regions, watched)
-        pieces = self._answer(self._version, correlation, session_id, committed, topics)
-        if pieces is None:
-            return None
-        answer = join(pieces, regions, total)
+        if total > COPIED_SIZE_MAX:
+            pieces = self._answer(self._version, correlation, session_id, committed, topics)
+            answer = None if pieces is None else join(pieces, regions)
+        else:
+            found_regions = [(one.file.fd, one.position, one.size) for one in regions if one is not None]
+            whole = self._answer_whole(self._version, correlation, session_id, committed, topics, found_regions)
+            answer = None if whole is None else [whole]
         if answer is None:
             return None
         if session is not None:
@@ -177,20 +181,9 @@ def arrange(
     return [(topic, one[0]) for topic, one in topics.items()], [region for one in topics.values() for region in one[1]]
 
 
-def join(pieces: Sequence[bytes], regions: Sequence[Slice | None], total: int) -> list[Any] | None:
-    """The answer: records between the pieces. None if they cannot be read."""
+def join(pieces: Sequence[bytes], regions: Sequence[Slice | None]) -> list[Any]:
+    """The answer: records between the pieces."""
     answer: list[Any] = [pieces[0]]
-    at = 0
-    copied = total <= COPIED_SIZE_MAX
-    for region in regions:
-        if region is not None:
-            at += 1
-            try:
-                answer.append(region.read() if copied else region)
-            except OSError:
-                return None
-            answer.append(pieces[at])
-    if not copied or len(answer) == 1:
-        return answer
-    whole = b"".join(answer)
-    return [whole] if len(whole) == total + sum(map(len, pieces)) else None
+    for piece, region in zip(pieces[1:], (one for one in regions if one is not None), strict=True):
+        answer += region, piece
+    return answer

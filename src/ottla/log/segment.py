@@ -82,6 +82,7 @@ class Segment:
         "_checked",
         "_interval",
         "_largest_known",
+        "_look_size",
         "_preallocated",
         "_reindexed",
         "_since",
@@ -123,6 +124,7 @@ class Segment:
         self._largest_known = size == 0
         self.opened: File | None = None  # the log file, while it is open
         self._interval = config.index_interval_bytes
+        self._look_size = _WINDOW  # of one read in a search: small ones for headers only if the batches are large
         self._since = 0
         self._tail_last = array("q")
         self._tail_position = array("q")
@@ -389,7 +391,7 @@ class Segment:
         if position >= size:
             return BROKEN if suspect else None
         while position < size:
-            window = pread(file.fd, _WINDOW, position)
+            window = pread(file.fd, self._look_size, position)
             if len(window) < LOOK_SIZE:
                 window = window.ljust(LOOK_SIZE, b"\0")
             at, stop = 0, len(window) - LOOK_SIZE
@@ -403,6 +405,7 @@ class Segment:
                 if length < SIZE_MIN - 12 or position + at + length + 12 > size:
                     return BROKEN
                 if last >= offset:
+                    self._look_size = LOOK_SIZE if length > _WINDOW // 2 else _WINDOW
                     return position + at, length + 12
                 at += length + 12
             position += at

@@ -382,13 +382,18 @@ class FetchReader(NamedTuple):
     # (version, correlation id, session, committed, topics): the pieces of the answer, with the records to go between
     # them.
     answer: Callable[[int, int, int, bool, list[tuple[str | bytes, list[FetchPart]]]], list[bytes] | None]
+    # The same with the descriptor, position and size of each region of records: the answer in one piece; None if they
+    # cannot be read.
+    answer_whole: Callable[
+        [int, int, int, bool, list[tuple[str | bytes, list[FetchPart]]], list[tuple[int, int, int]]], bytes | None
+    ]
 
 
 def fetch_reader() -> FetchReader | None:
     crate = _crate()
-    if not hasattr(crate, "read_fetch"):
+    if not hasattr(crate, "answer_fetch_whole"):
         return None
-    return FetchReader(crate.read_fetch, crate.answer_fetch)  # type: ignore[union-attr]
+    return FetchReader(crate.read_fetch, crate.answer_fetch, crate.answer_fetch_whole)  # type: ignore[union-attr]
 
 
 def produce_reader() -> ProduceReader | None:
