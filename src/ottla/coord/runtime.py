@@ -26,7 +26,7 @@ from ottla.records.markers import read_marker
 from ottla.steps import Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from ottla.clock import Clock
     from ottla.coord.machine import Record, TimerKey, Token
@@ -476,8 +476,15 @@ def is_isr_too_small(error: BaseException) -> bool:
     return isinstance(error, BrokerError) and error.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
-def portions(records: Sequence[Record], size_max: int) -> Iterator[Sequence[Record]]:
+def portions(records: Sequence[Record], size_max: int) -> Iterable[Sequence[Record]]:
     """Split records into batches within the topic's size limit; usually there is only one."""
+    size = BATCH_OVERHEAD
+    for key, value in records:
+        size += RECORD_OVERHEAD + len(key) + (0 if value is None else len(value))
+    return (records,) if size <= size_max or len(records) == 1 else split(records, size_max)
+
+
+def split(records: Sequence[Record], size_max: int) -> Iterator[Sequence[Record]]:
     size, first = BATCH_OVERHEAD, 0
     for at, one in enumerate(records):
         grown = RECORD_OVERHEAD + len(one.key) + len(one.value or b"")

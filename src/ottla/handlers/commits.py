@@ -68,9 +68,10 @@ def offset_commit(
             return commit_known_topics(parts, call, request, unnamed)
     if version == 0:
         return commit_to_store(parts, request)
-    if sum(len(topic.partitions) for topic in request.topics) > COMMITS_PER_TURN:
-        return commit_portions(parts, call, request)
-    return commit(parts, call, request)
+    count = 0
+    for topic in request.topics:  # a sum() of a generator would cost as much as the commit of a partition
+        count += len(topic.partitions)
+    return commit(parts, call, request) if count <= COMMITS_PER_TURN else commit_portions(parts, call, request)
 
 
 def commit_portions(parts: Parts, call: Call, request: OffsetCommitRequest) -> Steps[OffsetCommitResponse]:
