@@ -19,6 +19,7 @@ mod hash;
 mod inflate;
 mod own;
 mod pack;
+mod planned_write;
 mod produce;
 mod reader;
 mod region;
@@ -26,7 +27,6 @@ mod seek;
 mod tally;
 mod validate;
 mod varint;
-mod volley;
 mod walk;
 mod windows;
 mod writer;
@@ -288,22 +288,22 @@ fn sound_each(
     Ok(every)
 }
 
-/// Writes batches of the frame to their files: see `volley`. The last number is the system's error, or 0.
+/// Writes batches of the frame to their files: see `planned_write`. The last number is the system's error, or 0.
 #[pyfunction]
-fn fire(py: Python<'_>, frame: View, shots: Vec<Bound<'_, PyTuple>>) -> PyResult<(usize, usize, i32)> {
-    let mut every = Vec::with_capacity(shots.len());
-    for shot in shots {
-        every.push(volley::Shot {
-            fd: shot.get_item(0)?.extract()?,
-            position: shot.get_item(1)?.extract()?,
-            base: shot.get_item(2)?.extract()?,
-            epoch: shot.get_item(3)?.extract()?,
-            start: shot.get_item(4)?.extract()?,
-            end: shot.get_item(5)?.extract()?,
+fn write_planned(py: Python<'_>, frame: View, writes: Vec<Bound<'_, PyTuple>>) -> PyResult<(usize, usize, i32)> {
+    let mut every = Vec::with_capacity(writes.len());
+    for write in writes {
+        every.push(planned_write::PlannedWrite {
+            fd: write.get_item(0)?.extract()?,
+            position: write.get_item(1)?.extract()?,
+            base: write.get_item(2)?.extract()?,
+            epoch: write.get_item(3)?.extract()?,
+            start: write.get_item(4)?.extract()?,
+            end: write.get_item(5)?.extract()?,
         });
     }
     let bytes = frame.bytes();
-    Ok(match py.detach(|| volley::fire(bytes, &every)) {
+    Ok(match py.detach(|| planned_write::write_planned(bytes, &every)) {
         (count, Ok(written)) => (count, written, 0),
         (count, Err(error)) => (count, 0, error),
     })
@@ -553,7 +553,7 @@ fn ottla_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(transcode, module)?)?;
     module.add_function(wrap_pyfunction!(sound, module)?)?;
     module.add_function(wrap_pyfunction!(sound_each, module)?)?;
-    module.add_function(wrap_pyfunction!(fire, module)?)?;
+    module.add_function(wrap_pyfunction!(write_planned, module)?)?;
     module.add_function(wrap_pyfunction!(read_produce, module)?)?;
     module.add_function(wrap_pyfunction!(read_fetch, module)?)?;
     module.add_function(wrap_pyfunction!(answer_fetch, module)?)?;

@@ -22,7 +22,7 @@ from ottla.config import load
 from ottla.errors import ErrorCode, Hangup
 from ottla.handlers import shortcut as shortcut_module
 from ottla.handlers.shortcut import PACKED_SIZE_MAX, SIZE_MAX, VERSION_MIN, Shortcut
-from ottla.log import volley
+from ottla.log import planned_write
 from ottla.net.connection import Deferred
 from ottla.records import batch, native
 from ottla.records.batch import Record
@@ -389,13 +389,13 @@ def test_a_failed_write_fails_its_partition_and_no_other(tmp_path: Path) -> None
 def test_batches_for_several_partitions_are_written_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, real: bool
 ) -> None:
-    fired: list[int] = []
+    counts_written: list[int] = []
 
-    def noting(disk: Any, frame: memoryview, shots: list[Any]) -> Any:
-        fired.append(len(shots))
-        return volley.fire(disk, frame, shots)
+    def noting(disk: Any, frame: memoryview, writes: list[Any]) -> Any:
+        counts_written.append(len(writes))
+        return planned_write.write_planned(disk, frame, writes)
 
-    monkeypatch.setattr(shortcut_module, "fire", noting)
+    monkeypatch.setattr(shortcut_module, "write_planned", noting)
 
     async def tell(pair: Pair) -> None:
         if real:  # native code writes only in place of this function
@@ -404,26 +404,24 @@ def test_batches_for_several_partitions_are_written_together(
         others = [("other", 0, records()), ("keyed", 0, records()), ("small", 0, records())]
         for _ in range(2):  # from then on it is known when their segments will be rolled
             await pair.tell(request(*plain, *others), 11)
-        fired.clear()
+        counts_written.clear()
         assert await pair.tell(request(*plain, *others), 11) == [(0, 2), (0, 4), (0, 6), (0, 2), (0, 2), (0, 2)]
-        assert fired == [4], "other terms end it, and so does the end of the request"
+        assert counts_written == [4], "other terms end it, and so does the end of the request"
         assert await pair.tell(request(*plain, *plain), 11) == [(0, 3), (0, 6), (0, 9), (0, 4), (0, 8), (0, 12)]
-        assert fired == [4, 3, 3], "a partition is in it once"
+        assert counts_written == [4, 3, 3], "a partition is in it once"
         for number in range(3):
             await pair.tell(request(*[("plain", at, numbered(number)) for at in range(3)], acks=-1), 11)
-        assert fired == [4, 3, 3, 3, 3, 3]
+        assert counts_written == [4, 3, 3, 3, 3, 3]
         await pair.tell(request(*[("plain", at, numbered(2)) for at in range(3)], acks=-1), 11)  # retries
         await pair.tell(request(*plain[:2], ("plain", 2, records(codec=Codec.GZIP))), 11)
-        assert fired == [4, 3, 3, 3, 3, 3, 2]
+        assert counts_written == [4, 3, 3, 3, 3, 3, 2]
         await pair.tell(request(*plain[:2], ("plain", 2, plain[2][2][:-1] + b"?")), 11)
 
     story(tmp_path, tell)
 
 
 @pytest.mark.skipif(not SHORT, reason="without the native part there is no shortcut")
-def test_a_volley_that_fails_on_a_real_disk_fails_one_partition(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_fails_on_a_real_disk_fails_one_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compared with single writes to the same kind of file: a device without room."""
 
     async def tell(pair: Pair) -> None:

@@ -12,9 +12,9 @@ Laws:
   replicas starts before the next slice, because this broker may lose leadership meanwhile.
 - From the first partition that does not qualify on, the request takes the general path (`produce.Work`). So does the
   answer, if it must wait or report an error. What was appended before keeps its result.
-- Batches of one request for different partitions are written together (`log/volley.py`), if they are not compressed and
-  need nothing but a write. Their results are those of single writes in the same order: the first failure ends it, and
-  the rest of the request takes the general path.
+- Batches of one request for different partitions are written together (`log/planned_write.py`), if they are not
+  compressed and need nothing but a write. Their results are those of single writes in the same order: the first failure
+  ends it, and the rest of the request takes the general path.
 - Requests that arrived together on one connection are handled together (`gather`): their batches for one partition are
   written at once. If that write fails, it fails for all batches in it, and for no others.
 - Nothing is appended twice: a failed append is an error in the answer, not a reason to try again.
@@ -42,7 +42,7 @@ from ottla.handlers.produce import (
     refuse_append,
 )
 from ottla.log.log import RETRY
-from ottla.log.volley import fire
+from ottla.log.planned_write import write_planned
 from ottla.records.batch import CODEC_MASK, HEADER_SIZE
 from ottla.records.native import produce_reader
 from ottla.records.validate import ON_LOOP, ZSTD_SINCE, LargeError
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from ottla.handlers.call import Parts, Peer, Steps
     from ottla.handlers.clearance import Clearance
-    from ottla.log.volley import Shot
+    from ottla.log.planned_write import PlannedWrite
     from ottla.quota.quotas import Quotas
     from ottla.records.native import ProduceEntry, ProduceReader, Sound
     from ottla.records.validate import Terms
@@ -74,7 +74,7 @@ PACKED_SIZE_MAX = 192 << 10
 RESULT = Struct(">qqq").pack  # base offset, append time, log start
 NO_TIME = -1
 ENTRIES_AT_ONCE = 16  # between two checks of the clock; the clock is also checked after each compressed batch
-VOLLEY_MAX = 64  # the same for batches that are written together
+TOGETHER_MAX = 64  # the same for batches that are written together
 GATHER_S = 0.001  # how long requests are collected for one write
 GATHERED_MAX = 64  # the most batches of one request
 BATCHES_MAX = 256  # of all requests but the last; the system takes 1024 pieces per write, two for each batch
@@ -210,7 +210,7 @@ class Shortcut:
     def _append_some(self, run: Run) -> bool:
         """Append the next batches. True if this path is done: no batch is left, or the next one does not qualify."""
         acks, now_ms, frame, first = run.acks, run.now_ms, run.frame, len(run.done)
-        if self._append_together(run, run.entries[first : first + VOLLEY_MAX]):
+        if self._append_together(run, run.entries[first : first + TOGETHER_MAX]):
             return run.refused is not None or len(run.done) == len(run.entries)
         for entry in run.entries[first : first + ENTRIES_AT_ONCE]:
             result = self._append(entry, frame, acks, now_ms)
@@ -221,31 +221,31 @@ class Shortcut:
         return len(run.done) == len(run.entries)
 
     def _append_together(self, run: Run, entries: Sequence[ProduceEntry]) -> bool:
-        """Append the leading batches in a volley, as far as they only need to be written. False if none was tried."""
+        """Write the leading batches together, as far as they only need to be written. False if none was tried."""
         partitions = self._find_alike(entries)
         if len(partitions) < 2:
             return False
         frame, acks = run.frame, run.acks
-        shots: list[Shot] = []
+        writes: list[PlannedWrite] = []
         terms = partitions[0].log.terms
         assert terms is not None, "partitions with terms were chosen"
         sounds = self._check_each(frame, entries[: len(partitions)], terms, run.now_ms)
         for partition, entry, sound in zip(partitions, entries, sounds, strict=False):
-            shot = partition.aim(frame, entry[2], entry[3], sound, acks)
-            if shot is None:
+            write = partition.plan_write(frame, entry[2], entry[3], sound, acks)
+            if write is None:
                 break
-            shots.append(shot)
-        if not shots:
+            writes.append(write)
+        if not writes:
             return False
-        count, result = fire(self._parts.store.disk, frame, shots)
-        for partition, shot, sound in zip(partitions, shots[:count], sounds, strict=False):
-            last, log = partition.hit(shot, sound), partition.log
-            run.done.append((partition, shot[2], last, NO_TIME, log.start))
+        count, result = write_planned(self._parts.store.disk, frame, writes)
+        for partition, write, sound in zip(partitions, writes[:count], sounds, strict=False):
+            last, log = partition.finish_write(write, sound), partition.log
+            run.done.append((partition, write[2], last, NO_TIME, log.start))
             if log.owed > log.recovery_point or (partition.followers is not None and acks == ALL):
                 run.waits = True
-        if count < len(shots):
+        if count < len(writes):
             partition = partitions[count]
-            run.refused = refuse_append(partition.index, partition.log.miss(shots[count], result), partition)
+            run.refused = refuse_append(partition.index, partition.log.undo_write(writes[count], result), partition)
         return True
 
     def _find_alike(self, entries: Sequence[ProduceEntry]) -> list[Partition]:

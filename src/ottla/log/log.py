@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
     from ottla.config.topic import TopicConfig
     from ottla.log.directory import Directory
+    from ottla.log.planned_write import PlannedWrite
     from ottla.log.producers import Completed
     from ottla.log.recovery import Loaded
     from ottla.log.seek import Hit
     from ottla.log.snapshots import Batch
-    from ottla.log.volley import Shot
     from ottla.records.batch import Header
     from ottla.records.markers import EndMarker
     from ottla.records.native import Sound
@@ -402,8 +402,8 @@ class Log:
         if last - self.recovery_point >= self._flush_messages - 1:
             self._owe(base)
 
-    def aim(self, frame: memoryview, start: int, end: int, sound: Sound, epoch: int) -> Shot | None:
-        """Where a batch of the frame goes, as part of a volley: see `volley`. None: pass it to `append_sound`."""
+    def plan_write(self, frame: memoryview, start: int, end: int, sound: Sound, epoch: int) -> PlannedWrite | None:
+        """Decide where a batch of the frame goes: see `planned_write`. None: pass it to `append_sound`."""
         segment = self.active
         delta, max_timestamp, producer_id = sound
         position, base = segment.size, self.end
@@ -424,9 +424,9 @@ class Log:
                 return None
         return None if file is None else (file.fd, position, base, epoch, start, end, header, file)
 
-    def hit(self, shot: Shot, sound: Sound) -> int:
-        """The batch of this shot was written. Returns its last offset."""
-        _, position, base, epoch, start, end, header, _ = shot
+    def finish_write(self, write: PlannedWrite, sound: Sound) -> int:
+        """Record that the batch was written. Returns its last offset."""
+        _, position, base, epoch, start, end, header, _ = write
         delta, max_timestamp, _ = sound
         last = base + delta
         self.active.extend(position, end - start, last, max_timestamp)
@@ -439,9 +439,9 @@ class Log:
             self._note_producer(header, base, last, max_timestamp, None)
         return last
 
-    def miss(self, shot: Shot, result: int | OSError) -> BrokerError:
-        """The batch of this shot was not written: `result` is that of `fire`. Nothing has changed."""
-        _, position, _, _, start, end, _, file = shot
+    def undo_write(self, write: PlannedWrite, result: int | OSError) -> BrokerError:
+        """Cut off what a failed write left in the file. `result` is that of `write_planned`. Returns the error."""
+        _, position, _, _, start, end, _, file = write
         try:
             self.active.undo(file, position, end - start, result)
         except OSError as error:

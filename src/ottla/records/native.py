@@ -405,9 +405,9 @@ def produce_reader() -> ProduceReader | None:
 
 @cache
 def batch_writer() -> Callable[[Region, Sequence[tuple[Any, ...]]], tuple[int, int, int]] | None:
-    """What `ottla.log.volley` fires with. It returns the number of complete writes, then of the next one the bytes
-    written and the system's error."""
-    return getattr(_crate(), "fire", None)
+    """Makes the writes of `ottla.log.planned_write`. Returns the number of complete writes; then, for the next one, the
+    bytes written and the system's error."""
+    return getattr(_crate(), "write_planned", None)
 
 
 def own_batch(

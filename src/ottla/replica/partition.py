@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.log.flush import Flusher
     from ottla.log.log import Appended, Log
+    from ottla.log.planned_write import PlannedWrite
     from ottla.records.markers import EndMarker
-    from ottla.log.volley import Shot
     from ottla.records.native import Sound
     from ottla.records.own_batch import OwnRecord
     from ottla.records.validate import Accepted
@@ -210,16 +210,16 @@ class Partition:
             self._announce_append(size)
         return base
 
-    def aim(self, frame: memoryview, start: int, end: int, sound: Sound, acks: int) -> Shot | None:
-        """Prepare `append_sound` as part of a volley: see `Log.aim`."""
+    def plan_write(self, frame: memoryview, start: int, end: int, sound: Sound, acks: int) -> PlannedWrite | None:
+        """Decide where a batch goes: see `Log.plan_write`. None: pass it to `append_sound`."""
         if self.followers is not None and acks == ALL and not self.has_enough():
             return None
-        return self.log.aim(frame, start, end, sound, self.epoch) if self.led else None
+        return self.log.plan_write(frame, start, end, sound, self.epoch) if self.led else None
 
-    def hit(self, shot: Shot, sound: Sound) -> int:
-        """The batch of this shot was written. Returns its last offset."""
-        last = self.log.hit(shot, sound)
-        traffic, size = self.traffic, shot[5] - shot[4]
+    def finish_write(self, write: PlannedWrite, sound: Sound) -> int:
+        """Record that the batch was written. Returns its last offset."""
+        last = self.log.finish_write(write, sound)
+        traffic, size = self.traffic, write[5] - write[4]
         traffic.messages_in += sound[0] + 1
         traffic.bytes_in += size
         if self.waits or self.commit_waits or self.followers is not None or self.log.held is not None:

@@ -1,14 +1,14 @@
-"""A volley: one batch for each of several logs, written by one call.
+"""Planned writes: one batch for each of several logs, written by one call.
 
 A request may have batches for hundreds of partitions, often of a kilobyte or less. What Python does for each of them
 then costs more than the write itself, so it is reduced to this:
 
-    shot = log.aim(...)      decides where the batch goes; None: it needs more than a write
-    fire(disk, frame, ...)   stamps the batches with offset and epoch and writes them, in native code
-    log.hit(shot, sound)     records that the batch is in the file; `log.miss` if its write failed
+    log.plan_write(...)       decides where the batch goes; None: it needs more than a write
+    write_planned(...)        sets offset and epoch of the batches and writes them, in native code
+    log.finish_write(...)     records that the batch is in the file; `log.undo_write` if its write failed
 
-Nothing else may happen to these logs in between. Firing ends with the first write that fails, because it may mean that
-the directory is lost: then nothing is written to the other logs either.
+Nothing else may happen to these logs in between. The first write that fails ends the call, because the directory may be
+lost: then nothing is written to the other logs either.
 
 Native code makes the system calls itself only in place of `os.pwritev`. Every other disk, such as one that fails in a
 test, gets each write as a call of its own.
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
 
 # Descriptor, position in the file, base offset, leader epoch, start and end of the batch in the frame. Native code uses
 # only these. Then the header of a batch with a producer id, and the file, which stays open as long as this exists.
-Shot = tuple[int, int, int, int, int, int, "Header | None", "File"]
+PlannedWrite = tuple[int, int, int, int, int, int, "Header | None", "File"]
 
 
-def fire(disk: Disk, frame: memoryview, shots: Sequence[Shot]) -> tuple[int, int | OSError]:
+def write_planned(disk: Disk, frame: memoryview, writes: Sequence[PlannedWrite]) -> tuple[int, int | OSError]:
     """Write the batches in order, up to the first failure.
 
     Returns how many were written. The next one, if any, failed with this error, or only so many bytes were written.
     """
     native = batch_writer()
     if native is None or disk.writev is not os.pwritev:
-        return fire_singly(disk, frame, shots)
-    count, written, error = native(frame, shots)
+        return write_singly(disk, frame, writes)
+    count, written, error = native(frame, writes)
     return count, OSError(error, os.strerror(error)) if error else written
 
 
-def fire_singly(disk: Disk, frame: memoryview, shots: Sequence[Shot]) -> tuple[int, int | OSError]:
+def write_singly(disk: Disk, frame: memoryview, writes: Sequence[PlannedWrite]) -> tuple[int, int | OSError]:
     """The same with one call of the disk for each batch."""
-    for count, (fd, position, base, epoch, start, end, _, _) in enumerate(shots):
+    for count, (fd, position, base, epoch, start, end, _, _) in enumerate(writes):
         size = end - start
         parts: list[bytes | memoryview] = [
             STAMP.pack(base, size - LOG_OVERHEAD, epoch),
@@ -60,4 +60,4 @@ def fire_singly(disk: Disk, frame: memoryview, shots: Sequence[Shot]) -> tuple[i
             return count, error
         if written != size:
             return count, written
-    return len(shots), 0
+    return len(writes), 0

@@ -1,4 +1,4 @@
-"""A volley writes what single appends write, and a write that fails concerns its own log alone."""
+"""Planned writes store what single appends store, and a write that fails concerns its own log alone."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from log.making import NOW_MS, TOPIC_ID, FaultyDisk, a_store, everything, produc
 
 from ottla.disk import RealDisk
 from ottla.errors import BrokerError, ErrorCode
-from ottla.log import volley
-from ottla.log.volley import fire, fire_singly
+from ottla.log import planned_write
+from ottla.log.planned_write import write_planned, write_singly
 from ottla.records import batch, native
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from ottla.disk import Buffer, Disk
     from ottla.log.log import Log
-    from ottla.log.volley import Shot
+    from ottla.log.planned_write import PlannedWrite
     from ottla.records.native import Sound
 
 BUILT = pytest.mark.skipif(native.batch_writer() is None, reason="the native part is not built")
-BOTH = pytest.mark.parametrize("way", [pytest.param(fire, marks=BUILT), fire_singly])
+BOTH = pytest.mark.parametrize("way", [pytest.param(write_planned, marks=BUILT), write_singly])
 
 
 class CountingDisk(RealDisk):
@@ -71,12 +71,12 @@ def append_sound(log: Log, data: memoryview, epoch: int = 0) -> int:
     return log.append_sound(data, (head.last_offset_delta, head.max_timestamp, head.producer_id), epoch, NOW_MS)
 
 
-def aimed(targets: Sequence[Log], batches: Batches, epoch: int = 0) -> list[Shot]:
-    shots = [
-        log.aim(batches.frame, *place, sound, epoch)
+def planned(targets: Sequence[Log], batches: Batches, epoch: int = 0) -> list[PlannedWrite]:
+    writes = [
+        log.plan_write(batches.frame, *place, sound, epoch)
         for log, place, sound in zip(targets, batches.places, batches.sounds, strict=True)
     ]
-    return [shot for shot in shots if shot is not None]
+    return [write for write in writes if write is not None]
 
 
 def state(log: Log) -> tuple[object, ...]:
@@ -98,10 +98,10 @@ def test_it_does_what_single_appends_do(tmp_path: Path, way: type[object], seed:
         for log, one in zip(single, made, strict=True):
             append_sound(log, one, epoch=turn // 10)
         batches = framed(made)
-        shots = aimed(together, batches, epoch=turn // 10)
-        assert way(RealDisk(), batches.frame, shots) == (5, 0)
-        for log, shot, sound in zip(together, shots, batches.sounds, strict=True):
-            assert log.hit(shot, sound) == log.end - 1
+        writes = planned(together, batches, epoch=turn // 10)
+        assert way(RealDisk(), batches.frame, writes) == (5, 0)
+        for log, write, sound in zip(together, writes, batches.sounds, strict=True):
+            assert log.finish_write(write, sound) == log.end - 1
         assert [state(log) for log in single] == [state(log) for log in together]
 
 
@@ -114,36 +114,36 @@ def test_sequences_of_producers_go_on(tmp_path: Path) -> None:
 
     for sequence in range(3):
         one = numbered(sequence)
-        (shot,) = aimed([log], one)
-        assert fire(log.disk, one.frame, [shot]) == (1, 0)
-        log.hit(shot, one.sounds[0])
-        assert not aimed([log], one), "a retry is not written again"
-    assert not aimed([log], numbered(9)), "a gap is for the full path to refuse"
-    assert aimed([log], numbered(3))
+        (write,) = planned([log], one)
+        assert write_planned(log.disk, one.frame, [write]) == (1, 0)
+        log.finish_write(write, one.sounds[0])
+        assert not planned([log], one), "a retry is not written again"
+    assert not planned([log], numbered(9)), "a gap is for the full path to refuse"
+    assert planned([log], numbered(3))
 
 
 def test_a_batch_that_needs_more_is_not_aimed(tmp_path: Path) -> None:
     one = framed([produced(size=300)])
     store = a_store(tmp_path)
     log = store.create("orders", 0, TOPIC_ID, settings(segment_bytes=1100, segment_ms=1000), 0)
-    assert not aimed([log], one), "the log is empty"
+    assert not planned([log], one), "the log is empty"
     append_sound(log, produced())
-    assert not aimed([log], one), "when it is to be rolled is not known yet"
+    assert not planned([log], one), "when it is to be rolled is not known yet"
     append_sound(log, produced())
-    assert aimed([log], one)
+    assert planned([log], one)
     late = framed([produced(timestamp=NOW_MS + 5000)])
-    assert not aimed([log], late), "it belongs in a new segment by its time"
+    assert not planned([log], late), "it belongs in a new segment by its time"
     log.active.let_go()
-    assert not aimed([log], one), "the file is closed"
+    assert not planned([log], one), "the file is closed"
     append_sound(log, produced(size=300))
     log.owes_cut = True
-    assert not aimed([log], one), "a truncation must be on disk first"
+    assert not planned([log], one), "a truncation must be on disk first"
     log.owes_cut, log.fault = False, "gone"
-    assert not aimed([log], one), "the log is offline"
+    assert not planned([log], one), "the log is offline"
     log.fault = None
-    assert aimed([log], one)
+    assert planned([log], one)
     append_sound(log, produced(size=300))
-    assert not aimed([log], one), "the segment is full"
+    assert not planned([log], one), "the segment is full"
 
 
 @BUILT
@@ -151,24 +151,24 @@ def test_a_batch_that_needs_more_is_not_aimed(tmp_path: Path) -> None:
 def test_a_disk_with_its_own_writes_gets_every_one(tmp_path: Path, fails: int) -> None:
     disk = CountingDisk()
     targets, batches = logs(tmp_path, 4, disk), framed([produced(size=50 * at) for at in range(1, 5)])
-    shots = aimed(targets, batches)
+    writes = planned(targets, batches)
     disk.writes.clear()
-    shots[fails] = (-1, *shots[fails][1:])
-    count, error = fire(disk, batches.frame, shots)
+    writes[fails] = (-1, *writes[fails][1:])
+    count, error = write_planned(disk, batches.frame, writes)
     assert (count, getattr(error, "errno", None)) == (fails, errno.EBADF)
-    assert disk.writes == [(shot[1], shot[5] - shot[4]) for shot in shots[: fails + 1]]
+    assert disk.writes == [(write[1], write[5] - write[4]) for write in writes[: fails + 1]]
 
 
 @BOTH
 def test_the_first_failure_ends_it(tmp_path: Path, way: type[object]) -> None:
     targets, batches = logs(tmp_path, 4), framed([produced(size=100)] * 4)
     sizes = [log.active.size for log in targets]
-    shots = aimed(targets, batches)
+    writes = planned(targets, batches)
     full = os.open("/dev/full", os.O_RDWR)
     try:
         for fd, code in ((-1, errno.EBADF), (full, errno.ENOSPC)):
-            shots[2] = (fd, *shots[2][1:])
-            count, error = way(RealDisk(), batches.frame, shots)  # type: ignore[call-arg, misc]
+            writes[2] = (fd, *writes[2][1:])
+            count, error = way(RealDisk(), batches.frame, writes)  # type: ignore[call-arg, misc]
             assert (count, error.errno, error.strerror) == (2, code, os.strerror(code))
     finally:
         os.close(full)
@@ -181,16 +181,16 @@ def test_the_first_failure_ends_it(tmp_path: Path, way: type[object]) -> None:
 def test_a_part_of_a_batch_is_cut_off_again(tmp_path: Path, way: type[object]) -> None:
     targets, batches = logs(tmp_path, 3), framed([produced(size=200)] * 3)
     append_sound(targets[1], produced(size=300))
-    before, shots = [state(log) for log in targets], aimed(targets, batches)
+    before, writes = [state(log) for log in targets], planned(targets, batches)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (targets[1].active.size + 30, limits[1]))
     try:
-        count, result = way(RealDisk(), batches.frame, shots)  # type: ignore[misc]
+        count, result = way(RealDisk(), batches.frame, writes)  # type: ignore[misc]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert (count, result) == (1, 30)
-    targets[0].hit(shots[0], batches.sounds[0])
-    error = targets[1].miss(shots[1], result)
+    targets[0].finish_write(writes[0], batches.sounds[0])
+    error = targets[1].undo_write(writes[1], result)
     assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert "30 of" in str(error)
     assert targets[1].directory.full
@@ -202,11 +202,11 @@ def test_a_part_of_a_batch_is_cut_off_again(tmp_path: Path, way: type[object]) -
 def test_a_broken_disk_takes_its_directory_offline(tmp_path: Path) -> None:
     disk = FaultyDisk()
     targets, batches = logs(tmp_path, 2, disk), framed([produced()] * 2)
-    shots = aimed(targets, batches)
+    writes = planned(targets, batches)
     disk.broken = errno.EIO
-    count, result = volley.fire(disk, batches.frame, shots)
+    count, result = planned_write.write_planned(disk, batches.frame, writes)
     assert count == 0
-    targets[0].miss(shots[0], result)
+    targets[0].undo_write(writes[0], result)
     with pytest.raises(BrokerError, match="offline"):
         append_sound(targets[1], produced())
-    assert not aimed(targets, batches)
+    assert not planned(targets, batches)
