@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
@@ -71,7 +71,7 @@ class Tree:
         self._process.stdin.close()
         self._process.wait()
 
-    def _receive(self):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    def _receive(self) -> Any:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
