@@ -16,6 +16,7 @@ mod frames;
 #[cfg(test)]
 mod fuzz;
 mod hash;
+mod helper;
 mod inflate;
 mod own;
 mod pack;
@@ -40,7 +41,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use crate::fields::Topic;
 use crate::region::{Region, View};
-use crate::validate::{Limits, Rules, Verdict};
+use crate::validate::{Limits, Rules, Together, Verdict};
 use crate::windows::Stop;
 
 type Blobs = (Option<View>, View, View, usize, usize); // validity, positions, bytes, first row, number of rows
@@ -234,6 +235,9 @@ fn limits((inflated, records): (u64, i64)) -> Limits {
     Limits { inflated, records }
 }
 
+/// Checking this many bytes takes long enough to let other threads run.
+const RELEASE_SIZE_MIN: usize = 128 * 1024;
+
 /// Runs `work`, without the GIL if the work is long enough to be worth taking it again afterwards.
 fn run<T: Send>(py: Python<'_>, release: bool, work: impl FnOnce() -> T + Send) -> T {
     if release { py.detach(work) } else { work() }
@@ -264,28 +268,27 @@ fn sound(
     Some((found.last_offset_delta, found.max_timestamp, found.producer_id))
 }
 
-/// The same for the batches of `entries`, which are those of `read_produce`, in order. Ends before the first that is
-/// compressed, larger than allowed, or cannot be stored unchanged.
+/// The same for the batches of `entries`, which are those of `read_produce`, in order: see `validate::sound_each`.
 #[pyfunction]
 fn sound_each(
+    py: Python<'_>,
     data: View,
     entries: Vec<Bound<'_, PyTuple>>,
     terms: (usize, bool, i64, i64), // as `ottla.records.validate.Terms`
     now_ms: i64,
+    compressed: (usize, u64, bool), // the largest size, before and after decompression, and whether zstd is allowed
 ) -> PyResult<Vec<(i32, i64, i64)>> {
     let (size_max, keyed, before_ms, after_ms) = terms;
+    let (compressed_size_max, inflated_max, zstd) = compressed;
     let rules = Rules { keyed, create_time: true, now_ms, before_ms, after_ms, errors_max: 0 };
-    let mut every = Vec::with_capacity(entries.len());
+    let limits = Together { size_max, compressed_size_max, inflated_max, zstd };
+    let mut batches = Vec::with_capacity(entries.len());
     for entry in entries {
-        let (start, end): (usize, usize) = (entry.get_item(2)?.extract()?, entry.get_item(3)?.extract()?);
-        let plain = |batch: &&[u8]| batch.len() <= size_max && !batch::is_compressed(batch);
-        let batch = data.bytes().get(start..end).filter(plain);
-        let Some(found) = batch.and_then(|batch| validate::sound(batch, &rules, false, 0)) else {
-            break;
-        };
-        every.push((found.last_offset_delta, found.max_timestamp, found.producer_id));
+        let place: (usize, usize) = (entry.get_item(2)?.extract()?, entry.get_item(3)?.extract()?);
+        batches.push(data.bytes().get(place.0..place.1).unwrap_or_default());
     }
-    Ok(every)
+    let found = run(py, data.bytes().len() >= RELEASE_SIZE_MIN, || validate::sound_each(&batches, &rules, &limits));
+    Ok(found.into_iter().map(|one| (one.last_offset_delta, one.max_timestamp, one.producer_id)).collect())
 }
 
 /// Writes batches of the frame to their files: see `planned_write`. The last number is the system's error, or 0.
@@ -543,7 +546,7 @@ fn portion<'py>(
 
 #[pymodule(name = "_native")]
 fn ottla_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("INTERFACE", 2)?; // version of these functions; `ottla.records.native` accepts no other
+    module.add("INTERFACE", 3)?; // version of these functions; `ottla.records.native` accepts no other
     module.add_class::<Region>()?;
     module.add_function(wrap_pyfunction!(decode, module)?)?;
     module.add_function(wrap_pyfunction!(encode, module)?)?;

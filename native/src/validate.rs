@@ -1,8 +1,12 @@
 //! The broker's check of a batch: its checksum, and a complete walk over its records. `ottla.records.check` is the Python
 //! version and has the rules.
 
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
 use crate::batch::{self, CHECKED, CONTROL, HEADER_SIZE, Header, LOG_APPEND_TIME, TRANSACTIONAL};
 use crate::cursor::Cursor;
+use crate::helper;
 use crate::pack::Packer;
 use crate::windows::{Inflated, Plain, Stop, Windows};
 
@@ -99,6 +103,7 @@ pub(crate) struct Sound {
     pub(crate) last_offset_delta: i32,
     pub(crate) max_timestamp: i64,
     pub(crate) producer_id: i64,
+    pub(crate) inflated: u64, // bytes that had to be decompressed
 }
 
 /// Whether a client's batch can be stored unchanged: `ottla.records.check.sound` has the conditions. None: perhaps not.
@@ -123,7 +128,52 @@ pub(crate) fn sound(data: &[u8], rules: &Rules, zstd: bool, inflated_max: u64) -
         last_offset_delta: head.last_offset_delta,
         max_timestamp: head.max_timestamp,
         producer_id: head.producer_id,
+        inflated: if codec == 0 { 0 } else { found.inflated },
     })
+}
+
+/// Limits for batches of one request that are checked together.
+pub(crate) struct Together {
+    pub(crate) size_max: usize,
+    pub(crate) compressed_size_max: usize,
+    pub(crate) inflated_max: u64, // of one batch
+    pub(crate) zstd: bool,
+}
+
+/// How much is decompressed together. Batches that have begun by then are finished.
+const INFLATED_TOGETHER_MAX: u64 = 2 << 20;
+
+/// Checking fewer compressed bytes takes not much longer than waking the helper.
+const COMPRESSED_SHARED_MIN: usize = 32 * 1024;
+
+/// The same for several batches, in order. Ends before the first that cannot be stored unchanged or is larger than
+/// allowed, or when much has been decompressed. Compressed batches are checked by two threads.
+pub(crate) fn sound_each(batches: &[&[u8]], rules: &Rules, limits: &Together) -> Vec<Sound> {
+    let results: Vec<OnceLock<Sound>> = batches.iter().map(|_| OnceLock::new()).collect();
+    let (ended, inflated) = (AtomicBool::new(false), AtomicU64::new(0));
+    let check = |at: usize| {
+        if ended.load(Ordering::Relaxed) {
+            return;
+        }
+        let batch = batches[at];
+        let allowed = if batch::is_compressed(batch) { limits.compressed_size_max } else { limits.size_max };
+        let fits = batch.len() <= allowed.min(limits.size_max);
+        match fits.then(|| sound(batch, rules, limits.zstd, limits.inflated_max)).flatten() {
+            Some(found) => {
+                let total = inflated.fetch_add(found.inflated, Ordering::Relaxed) + found.inflated;
+                ended.fetch_or(total > INFLATED_TOGETHER_MAX, Ordering::Relaxed);
+                let _ = results[at].set(found);
+            }
+            None => ended.store(true, Ordering::Relaxed),
+        }
+    };
+    let compressed = batches.iter().filter(|batch| batch::is_compressed(batch)).map(|batch| batch.len());
+    if compressed.sum::<usize>() >= COMPRESSED_SHARED_MIN {
+        helper::share(batches.len(), check);
+    } else {
+        (0..batches.len()).for_each(check);
+    }
+    results.into_iter().map_while(OnceLock::into_inner).collect()
 }
 
 /// The same, and the records recompressed with another codec, if they take no more than `size_max` bytes.

@@ -414,7 +414,13 @@ def test_batches_for_several_partitions_are_written_together(
         assert counts_written == [4, 3, 3, 3, 3, 3]
         await pair.tell(request(*[("plain", at, numbered(2)) for at in range(3)], acks=-1), 11)  # retries
         await pair.tell(request(*plain[:2], ("plain", 2, records(codec=Codec.GZIP))), 11)
-        assert counts_written == [4, 3, 3, 3, 3, 3, 2]
+        assert counts_written == [4, 3, 3, 3, 3, 3, 3]
+        for codec in Codec:
+            await pair.tell(request(*[("plain", at, records(at + 1, size=900, codec=codec)) for at in range(3)]), 11)
+            large = [("plain", at, records(40, size=900 + at, codec=codec)) for at in range(3)]
+            await pair.tell(request(*large), 11)
+            broken = large[1][2][:-3] + b"???"
+            await pair.tell(request(large[0], ("plain", 1, broken), large[2]), 11)
         await pair.tell(request(*plain[:2], ("plain", 2, plain[2][2][:-1] + b"?")), 11)
 
     story(tmp_path, tell)
@@ -495,28 +501,37 @@ def test_a_request_that_takes_long_goes_on_in_slices(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not SHORT, reason="without the native part there is no shortcut")
-def test_the_clock_is_checked_after_each_compressed_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each may be decompressed to megabytes. A request that is out of time is not checked to its end."""
+def test_the_clock_is_checked_when_much_was_decompressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small batch may become megabytes. A request that is out of time is not checked to its end."""
 
     async def tell(pair: Pair) -> None:
-        packed = records(50, size=200, codec=Codec.GZIP)
-        many = request(*[("plain", at % 3, packed) for at in range(12)])
-        await pair.tell(many, 11)
+        small, large = (records(50, size=size, codec=Codec.GZIP) for size in (200, 50_000))
+        await pair.tell(request(*[("plain", at, small) for at in range(3)]), 11)
         shortcut = pair.short.dispatch._routes[11].shortcut
-        checked, check, slices, append_some = [], shortcut._check, [], Shortcut._append_some
+        checked, check, slices, append_some = [], shortcut._check, list[int](), Shortcut._append_some
 
         def count_slice(self: Shortcut, run: Any) -> bool:
-            slices.append(1)
-            return append_some(self, run)
+            before, ended = len(run.done), append_some(self, run)
+            slices.append(len(run.done) - before)
+            return ended
 
         monkeypatch.setattr(Shortcut, "_append_some", count_slice)
         shortcut._check = lambda *given: (checked.append(1), check(*given))[1]
-        shortcut._clock = TickingClock()
-        await pair.tell(many, 11)
-        assert len(slices) == len(checked) == 12
-        checked.clear()
-        assert await pair.ask_several([many, many]) == []
-        assert len(checked) == 1 + 12 + 12, "the first request was given up after one batch, then went by itself"
+        for one in (small, large):
+            many = request(*[("plain", at % 3, one) for at in range(12)])
+            await pair.tell(many, 11)
+            shortcut._clock = TickingClock()
+            slices.clear()
+            checked.clear()
+            await pair.tell(many, 11)
+            if one is small:
+                assert slices == [3, 3, 3, 3], "a partition at a time"
+            assert sum(slices) == 12
+            assert max(slices) <= (3 if one is small else 2), "2.5 MB in each: two threads check one each"
+            checked.clear()
+            assert await pair.ask_several([many, many]) == []
+            # The first request was given up after one batch, then each went by itself. Their last batch may be alone.
+            assert len(checked) in ((1,) if one is small else (1, 2, 3))
 
     story(tmp_path, tell)
 

@@ -12,9 +12,9 @@ Laws:
   replicas starts before the next slice, because this broker may lose leadership meanwhile.
 - From the first partition that does not qualify on, the request takes the general path (`produce.Work`). So does the
   answer, if it must wait or report an error. What was appended before keeps its result.
-- Batches of one request for different partitions are written together (`log/planned_write.py`), if they are not
-  compressed and need nothing but a write. Their results are those of single writes in the same order: the first failure
-  ends it, and the rest of the request takes the general path.
+- Batches of one request for different partitions are checked together, and written together (`log/planned_write.py`) if
+  they need nothing but a write. A second thread helps to decompress them. Their results are those of single writes in
+  the same order: the first failure ends it, and the rest of the request takes the general path.
 - Requests that arrived together on one connection are handled together (`gather`): their batches for one partition are
   written at once. If that write fails, it fails for all batches in it, and for no others.
 - Nothing is appended twice: a failed append is an error in the answer, not a reason to try again.
@@ -74,7 +74,8 @@ PACKED_SIZE_MAX = 192 << 10
 RESULT = Struct(">qqq").pack  # base offset, append time, log start
 NO_TIME = -1
 ENTRIES_AT_ONCE = 16  # between two checks of the clock; the clock is also checked after each compressed batch
-TOGETHER_MAX = 64  # the same for batches that are written together
+# The same for batches that are written together. Native code ends earlier when it has decompressed much.
+TOGETHER_MAX = 64
 GATHER_S = 0.001  # how long requests are collected for one write
 GATHERED_MAX = 64  # the most batches of one request
 BATCHES_MAX = 256  # of all requests but the last; the system takes 1024 pieces per write, two for each batch
@@ -146,7 +147,18 @@ class Shortcut:
     Returns the answer with its length prefix, or `Continued`, or None: nothing was done.
     """
 
-    __slots__ = ("_check", "_check_each", "_clearance", "_clock", "_find", "_inflated_max", "_parts", "_read", "_zstd")
+    __slots__ = (
+        "_check",
+        "_check_each",
+        "_clearance",
+        "_clock",
+        "_compressed",
+        "_find",
+        "_inflated_max",
+        "_parts",
+        "_read",
+        "_zstd",
+    )
 
     def __init__(self, parts: Parts, version: int, reader: ProduceReader, clearance: Clearance | None) -> None:
         self._parts = parts
@@ -158,6 +170,7 @@ class Shortcut:
         self._clock = parts.clock
         self._zstd = version >= ZSTD_SINCE
         self._inflated_max = ON_LOOP.inflated
+        self._compressed = PACKED_SIZE_MAX, self._inflated_max, self._zstd
 
     def __call__(self, connection: Peer, frame: memoryview) -> bytes | Continued | None:
         if len(frame) > SIZE_MAX:
@@ -229,7 +242,7 @@ class Shortcut:
         writes: list[PlannedWrite] = []
         terms = partitions[0].log.terms
         assert terms is not None, "partitions with terms were chosen"
-        sounds = self._check_each(frame, entries[: len(partitions)], terms, run.now_ms)
+        sounds = self._check_each(frame, entries[: len(partitions)], terms, run.now_ms, self._compressed)
         for partition, entry, sound in zip(partitions, entries, sounds, strict=False):
             write = partition.plan_write(frame, entry[2], entry[3], sound, acks)
             if write is None:

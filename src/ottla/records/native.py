@@ -277,7 +277,7 @@ MISSING: Final = (
 
 # The crate: functions over buffers.
 
-INTERFACE: Final = 2  # version of the functions below; a crate with another number is not used
+INTERFACE: Final = 3  # version of the functions below; a crate with another number is not used
 
 Region = object  # anything with the buffer protocol
 Blobs = tuple["Region | None", Region, Region, int, int]  # validity, positions, bytes, first row, number of rows
@@ -360,9 +360,12 @@ class ProduceReader(NamedTuple):
     read: Callable[[Region], ProduceRead | None]
     # (data, start, end, keyed, now_ms, before_ms, after_ms, zstd, inflated_max): None if it cannot be stored unchanged.
     check: Callable[[Region, int, int, bool, int, int, int, bool, int], Sound | None]
-    # (data, entries, terms, now_ms): the same for the leading entries, up to the first that is compressed or cannot be
-    # stored unchanged.
-    check_each: Callable[[Region, Sequence[ProduceEntry], tuple[int, bool, int, int], int], list[Sound]]
+    # (data, entries, terms, now_ms, compressed): the same for the leading entries, up to the first that cannot be
+    # stored unchanged, or until much has been decompressed. `compressed`: the largest size of a compressed batch, and
+    # of the same batch decompressed, and whether zstd is allowed.
+    check_each: Callable[
+        [Region, Sequence[ProduceEntry], tuple[int, bool, int, int], int, tuple[int, int, bool]], list[Sound]
+    ]
 
 
 # Topic (name or id), partition, leader epoch, offset, max bytes.
