@@ -244,7 +244,7 @@ def swap(log: Log, planned: Sequence[Segment], cleaned: Cleaned) -> bool:
     _rename_all(log, names)
     for segment in old:
         segment.close()
-    log.doomed += old
+    log.doom(old)
     new = Segment.open(
         log.path,
         cleaned.base,

@@ -66,6 +66,7 @@ class Directory:
         self.retired = self.retired_size = 0  # segments that retention has removed, and their bytes
         self.logs: set[Log] = set()
         self.unforced: dict[Log, None] = {}  # logs that may need a flush, by time or after a roll
+        self.shrunk: dict[Log, None] = {}  # logs with segments whose files are to be removed
         self.full = False
         self._quiet = 0  # how many checks for space since a write last failed
         self._mentioned: set[tuple[int | None, str]] = set()  # errors that were logged

@@ -21,8 +21,9 @@ from ottla.log.segment import DELETED, LOG_SUFFIX
 from ottla.steps import Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from ottla.log.checkpoints import Offsets
     from ottla.log.directory import Directory
     from ottla.log.flush import Flush
     from ottla.log.ledger import CheckpointWrite
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 TICK_S = 1.0  # how often to check what is due; every interval is rounded up to it
 LOGS_PER_TURN = 200  # each takes a few microseconds, or a few renames
+LOGS_PER_LOOK = 2000  # each takes less than a microsecond
 
 logger = logging.getLogger("ottla.log")
 
@@ -80,9 +82,8 @@ class Housekeeping:
             return
         for directory in self._store.directories:
             directory.look_again()
-        logs = list(self._store.logs.values())
-        for first in range(0, len(logs), LOGS_PER_TURN):
-            self._steps.each("retention", logs[first : first + LOGS_PER_TURN], self._retain)
+        for some in batched(list(self._store.logs.values()), LOGS_PER_TURN):
+            self._steps.each("retention", some, self._retain)
             await asyncio.sleep(0)
 
     def _retain(self, log: Log) -> None:
@@ -128,7 +129,19 @@ class Housekeeping:
                 for directory in self._store.directories:
                     if directory.online:
                         with self._steps.attempt(f"writing {name}", directory):
-                            await self._write(directory, directory.ledger.plan(name, directory.logs))
+                            await self._write(directory, await self._plan(directory, name))
+
+    async def _plan(self, directory: Directory, name: str) -> CheckpointWrite | None:
+        """The write of a checkpoint, planned in slices: with many logs even a look at each takes long."""
+        logs = list(directory.logs)
+        lines: Offsets = {}
+        for some in batched(logs, LOGS_PER_LOOK):
+            lines |= directory.ledger.lines(name, some)
+            await asyncio.sleep(0)
+        # A log may be gone by now, and another one may have its name.
+        for log in set(logs) - directory.logs:
+            lines.pop((log.topic, log.index), None)
+        return directory.ledger.plan_lines(name, lines)
 
     async def _write(self, directory: Directory, write: CheckpointWrite | None) -> None:
         if write is None:
@@ -160,8 +173,9 @@ class Housekeeping:
 
     async def remove(self) -> None:
         """Remove the files whose delay is over, in a thread: they may be large. Failures are tried again."""
-        for log in self._store.logs.values():
-            if log.doomed:
+        for directory in self._store.directories:
+            shrunk, directory.shrunk = directory.shrunk, {}
+            for log in shrunk:
                 self._doom_segments(log)
         now_ms = steady_ms(self._store.clock)
         for doomed in [doomed for doomed in self._doomed if doomed.due_ms <= now_ms]:
@@ -202,14 +216,23 @@ class Housekeeping:
             await self._store.open_again()
         if not self._is_due("folders", self._store.config.replica_high_watermark_checkpoint_interval_ms):
             return
-        logs = self._store.logs.values()
-        changed = [(log, log.path) for log in logs if log.fault is None and self._seen.get(log) != log.end]
-        self._seen = {log: log.end for log in logs}
+        changed: list[tuple[Log, str]] = []
+        seen: dict[Log, int] = {}
+        for some in batched(list(self._store.logs.values()), LOGS_PER_LOOK):
+            changed += [(log, log.path) for log in some if log.fault is None and self._seen.get(log) != log.end]
+            seen.update((log, log.end) for log in some)
+            await asyncio.sleep(0)
+        self._seen = seen
         missing = await asyncio.get_running_loop().run_in_executor(None, _missing, changed)
         for log, folder in missing:
             if log.fault is None and log.path == folder:  # else it was deleted or moved just now
                 log.fault = f"the folder {folder} is gone"
                 logger.error("partition offline, its folder is gone", extra={"folder": folder})
+
+
+def batched(logs: list[Log], size: int) -> Iterator[list[Log]]:
+    """Slices of the list, each of `size` logs but the last."""
+    return (logs[first : first + size] for first in range(0, len(logs), size))
 
 
 def _missing(folders: list[tuple[Log, str]]) -> list[tuple[Log, str]]:

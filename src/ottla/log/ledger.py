@@ -134,7 +134,16 @@ class Ledger:
 
     def plan(self, name: str, logs: Iterable[Log]) -> CheckpointWrite | None:
         """The write that brings one of the files up to date with these logs."""
-        return self._pages[name].plan(self._offsets(name, logs))
+        return self.plan_lines(name, self.lines(name, logs))
+
+    def lines(self, name: str, logs: Iterable[Log]) -> Offsets:
+        """What one of the files should say of these logs."""
+        says = SAYS[name]
+        return {(log.topic, log.index): offset for log in logs if (offset := says(log)) is not None}
+
+    def plan_lines(self, name: str, lines: Offsets) -> CheckpointWrite | None:
+        """The write that gives one of the files these lines, which are those of all logs."""
+        return self._pages[name].plan(self._kept(name) | lines)
 
     def write(self, name: str, logs: Iterable[Log]) -> None:
         _write_now(self.plan(name, logs))
@@ -163,9 +172,10 @@ class Ledger:
             _write_now(self._pages[name].plan(self._offsets(name, others) | own))
 
     def _offsets(self, name: str, logs: Iterable[Log]) -> Offsets:
-        says = SAYS[name]
-        kept = {key: said[name] for key, said in self._unopened.items() if name in said}
-        return kept | {(log.topic, log.index): offset for log in logs if (offset := says(log)) is not None}
+        return self._kept(name) | self.lines(name, logs)
+
+    def _kept(self, name: str) -> Offsets:
+        return {key: said[name] for key, said in self._unopened.items() if name in said}
 
 
 def _write_now(write: CheckpointWrite | None) -> None:

@@ -154,7 +154,7 @@ class Log:
         self.producers = loaded.producers
         self.producers.recall = self._recall
         self.fault: str | None = None if directory.error is None else f"log directory {directory.path} is offline"
-        self.doomed: list[Segment] = []  # renamed to .deleted; housekeeping removes them after a delay
+        self.doomed: list[Segment] = []  # see `doom`
         self._aborts = loaded.aborts  # as last written to their file
         # Closed segments whose indexes are not on disk yet. The recovery point may be past them already.
         self._rolled = [segment for segment in self.segments[:-1] if segment.end > loaded.recovery_point]
@@ -738,7 +738,12 @@ class Log:
                     raise
                 segment.remove()  # a full disk may have no room for the new name; deleting frees space
         segment.close()
-        self.doomed.append(segment)
+        self.doom([segment])
+
+    def doom(self, segments: Sequence[Segment]) -> None:
+        """These are renamed to .deleted: let housekeeping remove them after a delay."""
+        self.doomed += segments
+        self.directory.shrunk[self] = None
 
     # Truncating.
 
@@ -951,6 +956,7 @@ class Log:
         self.fault = self.fault or f"{self!r} is {reason}"
         self.directory.logs.discard(self)
         self.directory.unforced.pop(self, None)
+        self.directory.shrunk.pop(self, None)
 
 
 def check_copy(data: memoryview, entry: batch.Entry) -> Header | None:

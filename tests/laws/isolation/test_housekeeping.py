@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import inspect
+import itertools
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -35,9 +36,9 @@ ERRORS: dict[str, Callable[[], Exception]] = {
         name: partial(OSError, getattr(errno, name), os.strerror(getattr(errno, name)))
         for name in ("EMFILE", "ENOSPC", "ENOENT", "EIO")
     },
-    "MemoryError": MemoryError,
-    "RuntimeError": partial(RuntimeError, "nobody foresaw this"),
+    "no OSError": lambda: next(OTHERS),
 }
+OTHERS = itertools.cycle([MemoryError(), RuntimeError("nobody foresaw this")])
 TURNS_MAX = 2000
 
 

@@ -15,6 +15,7 @@ from log.making import NOW_MS, TOPIC_ID, FaultyDisk, StillClock, a_store, append
 from process import Ottla
 
 from ottla.errors import BrokerError, ErrorCode
+from ottla.log.ledger import Ledger
 from ottla.records import batch
 from ottla.records.batch import Record
 
@@ -147,6 +148,33 @@ def test_a_checkpoint_on_its_way_to_the_disk_does_not_bring_the_name_back(tmp_pa
     slow.page.confirm(slow)
     found = crash(tmp_path / "data", tmp_path / "copy").logs["orders", 0]
     assert (found.start, found.end) == (0, 100)
+
+
+def test_a_name_is_used_again_while_a_checkpoint_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint of many logs is planned in slices. Between two of them a log is deleted and created again."""
+    clock = StillClock()
+    store = a_store(tmp_path / "data", clock=clock)
+    log = store.create("orders", 0, TOPIC_ID, settings(), 0)
+    append(log, produced(600))
+    log.flush(NOW_MS)
+    log.delete_before(500)
+    looks, lines = list[str](), Ledger.lines
+
+    def create_again() -> None:
+        store.delete(log)
+        append(store.create("orders", 0, NEW_ID, settings(), 0), produced(100))
+
+    def look(ledger: Ledger, name: str, logs: list[Log]) -> object:
+        if log in logs and log.fault is None:
+            looks.append(name)
+            asyncio.get_running_loop().call_soon(create_again)
+        return lines(ledger, name, logs)
+
+    monkeypatch.setattr(Ledger, "lines", look)
+    asyncio.run(write_checkpoints(store, clock))
+    assert looks == ["recovery-point-offset-checkpoint"]
+    found = crash(tmp_path / "data", tmp_path / "copy").logs["orders", 0]
+    assert (found.start, found.end, found.recovery_point) == (0, 100, 0)
 
 
 def test_a_name_that_cannot_be_cleared_is_not_given_again(tmp_path: Path) -> None:
