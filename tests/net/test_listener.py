@@ -11,7 +11,7 @@ from net.listening import limited, port_of
 from waiting import until
 
 from ottla.net.connection import Answer, Connection, Deferred, Limits
-from ottla.net.listener import Admission, Listener, bind
+from ottla.net.listener import SWEEP_PAUSE_S, SWEPT_MAX, Admission, Listener, bind
 from ottla.net.receiver import Receiver
 
 if TYPE_CHECKING:
@@ -64,6 +64,26 @@ def test_one_connection_too_many_is_closed_and_a_place_that_is_freed_is_given_ag
         await until(lambda: len(opened.connections) >= 2)
         assert not again[0].at_eof()
         assert not second[0].at_eof()
+        opened.stop_accepting()
+        await opened.drain(0)
+
+    asyncio.run(scene())
+
+
+def test_many_idle_connections_are_closed_a_few_at_a_time() -> None:
+    async def scene() -> None:
+        opened = listener()  # idle at once, but nothing sweeps by itself
+        opened.open()
+        count = 3 * SWEPT_MAX + 5
+        clients = [await asyncio.open_connection("127.0.0.1", port_of(opened)) for _ in range(count)]
+        await until(lambda: len(opened.connections) == count)
+        opened._sweep()
+        assert len(opened.connections) == count - SWEPT_MAX
+        clients[-1][1].write(b"\0\0\0\1x")  # its request is not answered soon, so it is not idle any more
+        await until(lambda: len(opened.connections) == 1)
+        assert all([await closed(reader) for reader, _ in clients[:-1]])
+        await asyncio.sleep(2 * SWEEP_PAUSE_S)
+        assert not clients[-1][0].at_eof()
         opened.stop_accepting()
         await opened.drain(0)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections import Counter
+from collections import Counter, deque
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -28,6 +28,9 @@ log = logging.getLogger("ottla.net")
 
 # After a failed accept, mostly for lack of file descriptors, the listener pauses this long instead of spinning.
 ACCEPT_REST_S = 0.5
+# Idle connections are closed so many at once, with a pause after them: thousands together would hold the loop for long.
+SWEPT_MAX = 10
+SWEEP_PAUSE_S = 0.005
 # The most connections that are held for exceeding a rate. More are closed at once.
 HELD_MAX = 1000
 
@@ -271,13 +274,23 @@ class Listener:
 
     def _sweep(self) -> None:
         self._schedule_sweep()  # first, so that the next sweep is scheduled even if this one fails
-        oldest = self._loop.time() - self._idle_s_max
-        for connection in [c for c in self.connections if c.active_at < oldest]:
-            # A client that reads nothing keeps its answer unsent. That counts as idle, too.
-            if not connection.waiting:
-                log.info("closing the idle connection of %s:%d", connection.host, connection.port)
-                with self._steps.attempt("closing an idle connection", connection):
-                    connection.close()
+        self._close_idle(deque(connection for connection in self.connections if self._is_idle(connection)))
+
+    def _is_idle(self, connection: Connection) -> bool:
+        # A client that reads nothing keeps its answer unsent. That counts as idle, too.
+        return connection.active_at < self._loop.time() - self._idle_s_max and not connection.waiting
+
+    def _close_idle(self, connections: deque[Connection]) -> None:
+        """Close them, a few at a time."""
+        for _ in range(min(SWEPT_MAX, len(connections))):
+            connection = connections.popleft()
+            if connection.closed or not self._is_idle(connection):  # no longer: the others took a while
+                continue
+            log.info("closing the idle connection of %s:%d", connection.host, connection.port)
+            with self._steps.attempt("closing an idle connection", connection):
+                connection.close()
+        if connections:
+            self._loop.call_later(SWEEP_PAUSE_S, self._close_idle, connections)
 
     def stop_accepting(self) -> None:
         if self._sweeper is not None:
