@@ -16,7 +16,7 @@ from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench import pump
-from bench.rows import Sample, Setting, TopicRow, batched, per_gb
+from bench.rows import Sample, Setting, WritingRow, batched, per_gb
 from bench.wire import BenchError, fetch_frame, fetched, produce_frame, produce_shape, text
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Captured(NamedTuple):
 
 
 @dataclass
-class CapturedRow(TopicRow):
+class CapturedRow(WritingRow):
     client: str = field(kw_only=True)
     codec: str = field(kw_only=True)
     batch: int = field(kw_only=True)

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING
 
-from bench.rows import Sample, Setting, TopicRow, batched, per_gb
+from bench.rows import Sample, Setting, WritingRow, batched, per_gb
 
 if TYPE_CHECKING:
     from bench.brokers import Broker
 
 
 @dataclass
-class Produce(TopicRow):
+class Produce(WritingRow):
     size: int = field(kw_only=True)
     batch: int = field(kw_only=True)
     acks: int = field(kw_only=True)

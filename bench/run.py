@@ -90,6 +90,7 @@ def measure(row: Row, brokers: Sequence[Broker], setting: Setting, repeat: int) 
     """Run the row on the brokers in turns; the first does not count. A broker on which it fails drops out."""
     numbers: dict[str, table.Numbers] = {}
     able = []
+    used: set[Broker] = set()
     try:
         for broker in brokers:
             try:
@@ -102,6 +103,9 @@ def measure(row: Row, brokers: Sequence[Broker], setting: Setting, repeat: int) 
             if broker not in able:
                 continue
             try:
+                if broker in used:
+                    row.renew(broker, setting)
+                used.add(broker)
                 sample = row.run(broker, setting)
             except (BenchError, OSError) as error:
                 print(f"    {broker.name}: {error}", file=sys.stderr)

@@ -37,6 +37,9 @@ class Encrypted(Row):
     def run(self, broker: Broker, setting: Setting) -> Sample:
         return self.plain.run(self._brokers[broker.name], setting)
 
+    def renew(self, broker: Broker, setting: Setting) -> None:
+        self.plain.renew(self._brokers[broker.name], setting)
+
     def clean(self, broker: Broker, setting: Setting) -> None:
         self._brokers.pop(broker.name).close()
 

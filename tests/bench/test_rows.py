@@ -76,6 +76,19 @@ def test_a_row_of_a_real_client_gives_numbers(row: Row, ottla: Ottla, client: Cl
     sane(row, ottla, moment(client))
 
 
+def test_a_writing_row_has_a_new_topic_in_each_turn(ottla: Ottla, monkeypatch: pytest.MonkeyPatch) -> None:
+    row, ids = replay.replay(100, 16), []
+    monkeypatch.setattr(row, "run", lambda broker, _: ids.append(topic_id(broker, row.topic)) or {"mb_s": 1.0})
+    run.measure(row, [ottla], moment(None), 3)
+    assert len(ids) == len(set(ids)) == 4, "three turns, and one that does not count"
+    ottla.wait_deleted()
+    assert not list((ottla.folder / "data").glob("*-delete"))
+
+
+def topic_id(broker: Ottla, topic: str) -> str:
+    return (broker.folder / "data" / f"{topic}-0" / "partition.metadata").read_text()
+
+
 def test_rows_have_names_of_their_own() -> None:
     names = [row.name for row in run.every_row()]
     assert len(names) == len(set(names))
