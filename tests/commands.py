@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import redirect_stdout, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 180.0
 REQUEST_LIMIT = 1 << 20
+LIBRARIES = ("confluent_kafka.admin", "ottla.client.cluster", "rich.table", "rich.progress")
 
 
 class Done(NamedTuple):
@@ -158,14 +160,22 @@ def become(descriptors: list[int], arguments: list[str], environment: dict[str, 
 
 
 def import_libraries() -> None:
-    """Import the tools' libraries, but not the tools themselves: they read the environment when they are imported."""
-    importlib.import_module("ottla.tools.app")
+    """Import the tools' libraries, but not the tools themselves: they read the environment when they are imported.
+
+    Some libraries import more when they are used, so a command is run.
+    """
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    sys.argv = ["ottla", "topics", "list", "--help"]
+    with suppress(SystemExit), open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        runpy.run_module("ottla", run_name="__main__")
     for name in [name for name in sys.modules if name.startswith("ottla.tools")]:
         del sys.modules[name]
 
 
 if __name__ == "__main__":
     sys.path[0] = ""  # as `python -m ottla` has it
+    requests = socket.socket(fileno=int(sys.argv[1]))
     import_libraries()
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(requests)
     runpy.run_module("ottla", run_name="__main__")

@@ -9,6 +9,7 @@ wrong. Clients that Kafka 4 no longer serves use `old_broker`, which is then Apa
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 from collections import Counter
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 LONG_RUN_S = 300
 SLOWEST = 40
+CPU = "cpu_s"
+cpu_s = 0.0  # of this process and of its children that have ended, after the last test
 
 settings.register_profile("plain", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("many", parent=settings.get_profile("plain"), max_examples=int(os.environ.get("SEEDS", "50")))
@@ -57,6 +60,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(600, func_only=True))
 
 
+def pytest_collection_finish() -> None:
+    """Ten thousand collected tests are 800,000 objects. Tests that collect garbage need not walk over them."""
+    gc.collect()
+    gc.freeze()
+
+
 def has_module_fixture(item: pytest.Item) -> bool:
     found = getattr(item, "_fixtureinfo", None)
     return found is not None and any(made[-1].scope == "module" for made in found.name2fixturedefs.values())
@@ -72,15 +81,30 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("hostile clients")
         for line in (HEADING, *lines):
             terminalreporter.line(str(line))
-    seconds = Counter[str]()
+    seconds, processor = Counter[str](), Counter[str]()
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
-                seconds[report.nodeid.partition("::")[0]] += report.duration
+                file = report.nodeid.partition("::")[0]
+                seconds[file] += report.duration
+                if report.when == "teardown":
+                    processor[file] += sum(float(str(value)) for name, value in report.user_properties if name == CPU)
     if seconds.total() > LONG_RUN_S:
-        terminalreporter.section("seconds of the slowest files, all workers")
+        terminalreporter.section("the slowest files: seconds, and CPU seconds, which include processes that ended")
         for file, spent in seconds.most_common(SLOWEST):
-            terminalreporter.line(f"{spent:7.1f}  {file}")
+            terminalreporter.line(f"{spent:7.1f} {processor[file]:7.1f}  {file}")
+        terminalreporter.line(f"{seconds.total():7.1f} {processor.total():7.1f}  all")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Note the CPU time since the last test, for the table above."""
+    global cpu_s
+    try:
+        return (yield)
+    finally:
+        before, cpu_s = cpu_s, sum(os.times()[:4])
+        item.user_properties.append((CPU, cpu_s - before))
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,9 @@ No test is marked by hand, so no mark can become outdated. During the run, progr
   stand-in is skipped, too;
 - no browser is started.
 
-It is for frequent use while developing, so it ends within two minutes: a seeded test runs only a few seeds, tests that
-start many processes come last, and tests that have not begun when time is up are skipped. The summary says how many
-were skipped, and why.
+It is for frequent use while developing, so it ends within two minutes: a seeded test runs only a few seeds, the hostile
+suite only a few attacks, tests that start many processes come last, and tests that have not begun when time is up are
+skipped. The summary says how many were skipped, and why.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ exit 127
 """
 REASON = "not in a quick run: "
 BUDGET_S = 85.0  # from the first test that begins to the last; collecting takes ten seconds, in a new clone thirty
-WORLDS = 3  # seeds of each seeded test
+WORLDS = 3  # seeds of each seeded test, and attacks of the hostile suite
+MANY = {"seed", "attack"}  # parameters with more values than a quick run has time for
 # Folders and files whose tests start a process each or many, or take a second or more each.
 LATE = {
     *("bench", "cluster_faults", "compat", "console", "durability", "era", "exactly_once", "fuzz", "groups", "laws"),
@@ -76,9 +77,8 @@ class Quick:
         worlds: Counter[str] = Counter()
         kept, left = [], []
         for item in items:
-            seeded = "seed" in getattr(getattr(item, "callspec", None), "params", ())
             test = item.nodeid.partition("[")[0]
-            worlds[test] += seeded
+            worlds[test] += not MANY.isdisjoint(getattr(getattr(item, "callspec", None), "params", ()))
             (left if worlds[test] > WORLDS else kept).append(item)
         items[:] = sorted(kept, key=comes_late)
         config.hook.pytest_deselected(items=left)

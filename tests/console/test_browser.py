@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource
 from console import acting
 from console.desk import Desk, Visitor, open_browser
 from console.load import Load
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import ViewportSize, sync_playwright
 from waiting import wait_until
 
 from ottla.client.acls import list_rules
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, BrowserContext
 
     from ottla.console.watch.snapshot import Snapshot
 
@@ -53,6 +53,8 @@ PAGES = {
     "zookeeper": ("/zookeeper", "controller_epoch"),
     "audit": ("/audit", "create topic"),
 }
+WIDE: ViewportSize = {"width": 1360, "height": 860}
+PHONE: ViewportSize = {"width": 390, "height": 780}
 COLUMN_MIN = 25  # pixels: no column is narrower, so less is not worth a thought
 SCRIPT = (
     "<img src=x onerror=\"window.hurt=1\"><script>window.hurt=1</script>{{constructor.constructor('window.hurt=1')()}}"
@@ -100,16 +102,22 @@ def browser() -> Iterator[Browser]:
         opened.close()
 
 
+@pytest.fixture(scope="module")
+def window(browser: Browser) -> Iterator[BrowserContext]:
+    """Shared by most tests: loading a page again costs the browser little."""
+    opened = browser.new_context(viewport=WIDE)
+    yield opened
+    opened.close()
+
+
 @pytest.fixture
-def visitor(browser: Browser, desk: Desk) -> Iterator[Visitor]:
-    with ExitStack() as stack:
-        context = browser.new_context(viewport={"width": 1360, "height": 860})
-        stack.callback(context.close)
-        found = Visitor(context.new_page(), desk.url)
-        yield found
-        assert not found.errors, found.errors
-        outside = [url for url in found.requests if urlsplit(url).netloc not in (urlsplit(desk.url).netloc, "")]
-        assert not outside, f"the page asked somebody else: {outside}"
+def visitor(window: BrowserContext, desk: Desk) -> Iterator[Visitor]:
+    found = Visitor(window.new_page(), desk.url)
+    yield found
+    found.page.close()
+    assert not found.errors, found.errors
+    outside = [url for url in found.requests if urlsplit(url).netloc not in (urlsplit(desk.url).netloc, "")]
+    assert not outside, f"the page asked somebody else: {outside}"
 
 
 def test_a_topic_is_created_changed_grown_and_deleted(visitor: Visitor, cluster: Cluster) -> None:
@@ -411,8 +419,9 @@ def test_preferred_leaders_are_elected_one_and_all(visitor: Visitor, cluster: Cl
     wait_until(lambda: visitor.page.wait_for_timeout(300) or "not led by" not in visitor.reads("elect-count"))
 
 
-def test_light_and_dark_are_switched_and_remembered(visitor: Visitor) -> None:
-    visitor.page.emulate_media(color_scheme="light")
+def test_light_and_dark_are_switched_and_remembered(browser: Browser, desk: Desk) -> None:
+    context = browser.new_context(viewport=WIDE, color_scheme="light")
+    visitor = Visitor(context.new_page(), desk.url)
     visitor.go("/", until="What needs attention")
     light = visitor.background()
     visitor.press("theme")
@@ -425,6 +434,8 @@ def test_light_and_dark_are_switched_and_remembered(visitor: Visitor) -> None:
     wait_until(lambda: visitor.background() == light, "light is chosen, whatever the system says")
     visitor.press("theme")
     wait_until(lambda: visitor.background() == dark, "as the system is")
+    assert not visitor.errors, visitor.errors
+    context.close()
 
 
 @pytest.mark.parametrize("way", ["user", "token"])
@@ -459,18 +470,22 @@ def test_only_who_knows_the_secret_gets_in(browser: Browser, cluster: Cluster, t
 
 @pytest.mark.parametrize("size", ["wide", "phone"])
 def test_every_page_shows_what_it_is_for(browser: Browser, desk: Desk, size: str) -> None:
-    width, height = (1360, 860) if size == "wide" else (390, 780)
-    for scheme in ("light", "dark"):
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-        visitor = Visitor(context.new_page(), desk.url)
-        for name, (path, text) in PAGES.items():
-            if name == "transactions":
-                visitor.go(path)
-                visitor.press("txn-all")
-            else:
-                visitor.go(path)
-            visitor.page.get_by_text(text).first.wait_for(state="attached")
-            visitor.page.wait_for_timeout(400)  # for the plots to be drawn
+    """In light and dark: a page is loaded in one of them, which differs between the sizes, then turned to the other."""
+    schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark") if size == "wide" else ("dark", "light")
+    context = browser.new_context(viewport=WIDE if size == "wide" else PHONE, color_scheme=schemes[0])
+    visitor = Visitor(context.new_page(), desk.url)
+    for name, (path, text) in PAGES.items():
+        visitor.page.emulate_media(color_scheme=schemes[0])
+        visitor.go(path)
+        if name == "transactions":
+            visitor.press("txn-all")
+        visitor.page.get_by_text(text).first.wait_for(state="attached")
+        visitor.page.wait_for_timeout(400)  # for the plots to be drawn
+        before = ""
+        for scheme in schemes:
+            visitor.page.emulate_media(color_scheme=scheme)
+            wait_until(lambda: visitor.background() != before, f"{name} does not turn {scheme}")  # noqa: B023
+            before = visitor.background()
             wide = visitor.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             assert wide <= 0, f"{name} is wider than the screen ({size})"
             cut = visitor.page.evaluate(
@@ -478,9 +493,9 @@ def test_every_page_shows_what_it_is_for(browser: Browser, desk: Desk, size: str
             )
             assert max(cut, default=0) < COLUMN_MIN, f"a table of {name} hides a column ({size}, {cut})"
             visitor.shoot(f"{name}-{size}-{scheme}")
-        assert not visitor.errors, visitor.errors
-        assert all(urlsplit(url).netloc == urlsplit(desk.url).netloc for url in visitor.requests if ":" in url)
-        context.close()
+    assert not visitor.errors, visitor.errors
+    assert all(urlsplit(url).netloc == urlsplit(desk.url).netloc for url in visitor.requests if ":" in url)
+    context.close()
 
 
 def test_a_broker_that_is_killed_is_told_within_seconds_and_nothing_hangs(
@@ -492,22 +507,24 @@ def test_a_broker_that_is_killed_is_told_within_seconds_and_nothing_hangs(
         tab.go(PAGES[name][0])
         tab.find("theme").wait_for()
     cluster.kill(2)
-    for name, tab in tabs.items():
-        tab.page.get_by_text("Broker 2 does not answer").first.wait_for()
-        before = tab.background()
-        tab.press("theme")
-        wait_until(lambda: tab.background() != before, f"{name} hangs")  # noqa: B023
-        assert not tab.errors, (name, tab.errors)
-        if name in ("overview", "topics"):
-            tab.shoot(f"{name}-broker-killed")
-    for tab in tabs.values():
-        tab.page.close()
-    for path, text in PAGES.values():
-        if path.startswith("/transactions"):
-            continue
-        visitor.go(path)
-        visitor.page.get_by_text(text).first.wait_for(state="attached")
-    cluster.start(2)
+    try:
+        for name, tab in tabs.items():
+            tab.page.get_by_text("Broker 2 does not answer").first.wait_for()
+            before = tab.background()
+            tab.press("theme")
+            wait_until(lambda: tab.background() != before, f"{name} hangs")  # noqa: B023
+            assert not tab.errors, (name, tab.errors)
+            if name in ("overview", "topics"):
+                tab.shoot(f"{name}-broker-killed")
+        for tab in tabs.values():
+            tab.page.close()
+        for path, text in PAGES.values():
+            if path.startswith("/transactions"):
+                continue
+            visitor.go(path)
+            visitor.page.get_by_text(text).first.wait_for(state="attached")
+    finally:
+        cluster.start(2)
     visitor.go("/")
     wait_until(lambda: visitor.page.wait_for_timeout(300) or "3 of 3" in visitor.page.inner_text("body"))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
@@ -43,12 +44,17 @@ def commands(page: Path) -> Iterator[str]:
             yield command
 
 
+@cache
+def command_tree() -> Any:
+    return typer.main.get_command(app)
+
+
 def refusal(command: str) -> str | None:
     words = shlex.split(command)
     if words[0] == "serve":
         _, unknown = serve.parser().parse_known_args(words[1:])
         return f"there is no option {' '.join(unknown)}" if unknown else None
-    found = typer.main.get_command(app)
+    found = command_tree()
     while words and not words[0].startswith("-") and (branches := getattr(found, "commands", None)):
         name = words.pop(0)
         if name not in branches:

@@ -4,6 +4,10 @@ Half of what a short Spark run costs is the loading of ten thousand classes (9 s
 4 s with the archive). Java keeps them in a file that other JVMs map (class data sharing). It is made once, by a session
 that does a little of everything, and kept where `judge` keeps Apache Kafka. A JVM that cannot use it works without it.
 
+Two more things make every Spark fast that is started after `options()`. Half of what a small micro-batch costs are the
+processes that Hadoop starts for each file: see java/LocalFiles.java. Half of what a Python process of Spark costs is
+compiling PySpark again: see startup/sitecustomize.py.
+
     python jvm.py ARCHIVE      makes one
 """
 
@@ -15,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,6 +33,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SPARK: Final = Path(pyspark.__file__).parent
+SOURCE: Final = Path(__file__).parent / "java" / "LocalFiles.java"
+STARTUP: Final = Path(__file__).parent / "startup"
+SITE: Final = """<configuration>
+<property><name>fs.file.impl</name><value>LocalFiles</value></property>
+<property><name>fs.AbstractFileSystem.file.impl</name><value>LocalFiles$Context</value></property>
+</configuration>
+"""
 MAKE_S: Final = 600.0
 BATCHES: Final = 3
 
@@ -35,8 +47,23 @@ BATCHES: Final = 3
 @cache
 def options() -> tuple[str, ...]:
     """Without messages about the archive: Java prints them to standard output."""
+    os.environ["SPARK_DIST_CLASSPATH"] = str(local_files())  # the end of the class path: the archive stays valid
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(STARTUP), *filter(None, [os.environ.get("PYTHONPATH")])])
     archive = judge.cached(f"spark-classes-{identity()}", make) / "classes.jsa"
     return (*judge.JVM, f"-XX:SharedArchiveFile={archive}", "-Xlog:disable") if archive.exists() else judge.JVM
+
+
+def local_files() -> Path:
+    """A jar with the classes of LocalFiles.java, and a file that tells Hadoop to use them."""
+    classes = judge.compiled(SOURCE, f"{SPARK}/jars/*")
+
+    def make(folder: Path) -> None:
+        with zipfile.ZipFile(folder / "local-files.jar", "w") as jar:
+            jar.writestr("core-site.xml", SITE)
+            for file in classes.glob("*.class"):
+                jar.write(file, file.name)
+
+    return judge.cached(f"spark-{classes.name}", make) / "local-files.jar"
 
 
 def identity() -> str:
@@ -51,6 +78,7 @@ def make(folder: Path) -> None:
     """Make it in another process. That may fail: the archive only saves time, and an incomplete one is not used."""
     draft = folder / "draft.jsa"
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment.pop("SPARK_DIST_CLASSPATH", None)  # an archive is valid if more comes behind its own class path
     with (folder / "make.log").open("wb") as log, tempfile.TemporaryDirectory() as temporary:
         words = [sys.executable, __file__, str(draft)]
         try:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import commands
 from spark import jvm
 from waiting import wait_until
 
@@ -103,6 +104,7 @@ def finished(
 
 def command(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Any other `ottla` command, to its end."""
-    done = subprocess.run([*OTTLA, *arguments], capture_output=True, text=True, timeout=START_S, check=False)
-    assert done.returncode == code, (done.stdout, done.stderr)
-    return done
+    done = commands.run(arguments, timeout_s=START_S)
+    out, error = done.stdout.decode(), done.stderr.decode()
+    assert done.returncode == code, (out, error)
+    return subprocess.CompletedProcess(arguments, done.returncode, out, error)

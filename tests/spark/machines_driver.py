@@ -1,5 +1,6 @@
 """The driver of `machines.py`, as it lies in the shared folder: three pipelines, one after the other, to their end."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from ottla.spark.runner.session import SessionSettings
 
 pipeline_module.AGAIN_MAX = 50  # type: ignore[misc]  # on a busy machine Python is often too slow for Spark
 
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+JAVA = os.environ["JAVA"]
 
 
 def main(shared: str, address: str, master: str, endpoint: str, here: str, there: str) -> None:
@@ -25,7 +26,7 @@ def main(shared: str, address: str, master: str, endpoint: str, here: str, there
         "spark.executor.memory": "512m",
         "spark.cores.max": "2",
         "spark.archives": f"{shared}/site.tar.gz#site",
-        "spark.executorEnv.PYTHONPATH": "site",
+        "spark.executorEnv.PYTHONPATH": f"{os.environ['PYTHONPATH'].partition(':')[0]}:site",  # what makes it fast
         "spark.network.timeout": "60s",
         "spark.executor.heartbeatInterval": "5s",
         "spark.sql.shuffle.partitions": "2",

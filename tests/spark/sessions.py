@@ -55,7 +55,7 @@ def session(
     # Functions of tests and benchmarks run in Spark's Python workers, which import the files that they are in; and this
     # clone's package, whichever one is installed.
     tests, root = Path(__file__).parents[1:3]
-    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (tests, root, root / "src")))
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (jvm.STARTUP, tests, root, root / "src")))
     builder = SparkSession.builder.appName("ottla-tests").master(f"local[{cores}]")
     for name, value in {
         **configuration(folder, memory, level, jvm.options() if java is None else java),

@@ -172,7 +172,7 @@ def test_streams(spark: SparkSession, broker: Broker, isolation: str, tmp_path: 
     found = []
     for form in (OURS, THEIRS):
         reader = spark.readStream.format(form).option("kafka.bootstrap.servers", broker.bootstrap).options(**options)
-        stream = reader.options(includeHeaders="true", startingOffsets="earliest", maxOffsetsPerTrigger="500").load()
+        stream = reader.options(includeHeaders="true", startingOffsets="earliest", maxOffsetsPerTrigger="700").load()
         writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / f"{form}-checkpoint"))
         query = writer.trigger(availableNow=True).start(str(tmp_path / form))
         assert query.awaitTermination(120)

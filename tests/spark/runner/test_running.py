@@ -15,6 +15,7 @@ import pyspark
 import pytest
 from confluent_kafka import Producer
 from judge import free_ports, stop_process, until
+from spark import jvm
 from spark.launching import OTTLA, START_S, Launched, command, finished, small_flags
 from spark.topics import committed
 
@@ -213,6 +214,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
                 env={
                     **os.environ,
                     "SPARK_DAEMON_MEMORY": "256m",
+                    "SPARK_DAEMON_JAVA_OPTS": " ".join(jvm.options()),
                     "SPARK_WORKER_DIR": str(tmp_path / name),
                 },
             )
@@ -240,7 +242,8 @@ def test_the_same_file_runs_on_a_cluster_and_by_spark_submit(
     copy: Path, tmp_path: Path, ottla: Ottla, fresh: Callable[[str], str], cluster: str
 ) -> None:
     topic, folder = fresh("copy"), tmp_path / "run"
-    small = small_flags(cluster, "spark.executor.memory=512m", "spark.driver.host=127.0.0.1")
+    java = f"spark.executor.extraJavaOptions={' '.join(jvm.options())}"
+    small = small_flags(cluster, java, "spark.executor.memory=512m", "spark.driver.host=127.0.0.1")
     produce(ottla.bootstrap, topic, range(100), partitions=2)
     by_name = [*OTTLA, "pipeline", "run", str(copy), "--once", "--option", f"topic={topic}"]
     finished(by_name, folder=folder, bootstrap=ottla.bootstrap, small=small)
