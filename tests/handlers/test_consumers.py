@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 SETTINGS = {
     "group.consumer.assignment.interval.ms": "0",
     "group.consumer.min.session.timeout.ms": "1000",
-    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.session.timeout.ms": "60000",
     "group.consumer.min.heartbeat.interval.ms": "500",
     "group.consumer.heartbeat.interval.ms": "1000",
     "group.consumer.max.size": "3",
@@ -65,6 +65,7 @@ GROUP = 32  # resource type
 SET, DELETE, APPEND = 0, 1, 2
 ALL = [0, 1]  # the partitions of the story's topic
 MIXED = "range"
+REBALANCE_MS = 60_000  # a busy machine may take long between two requests of a member; it is not to be removed
 
 
 class ConsumerStory(Story):
@@ -93,7 +94,7 @@ class ConsumerStory(Story):
         return answer
 
     def enter(self, member: str, **options: Any) -> Any:
-        asked = {"subscribed_topic_names": [TOPIC], "rebalance_timeout_ms": 5000, "owned": []} | options
+        asked = {"subscribed_topic_names": [TOPIC], "rebalance_timeout_ms": REBALANCE_MS, "owned": []} | options
         return self.beat(member, 0, **asked)
 
     def enter_quietly(self, member: str, **options: Any) -> Any:
@@ -113,7 +114,7 @@ class ConsumerStory(Story):
                 group_id=self.group,
                 member_id=member,
                 member_epoch=present.member_epoch,
-                rebalance_timeout_ms=5000,
+                rebalance_timeout_ms=REBALANCE_MS,
                 subscribed_topic_names=present.subscribed_topic_names,
                 topic_partitions=[
                     ConsumerGroupHeartbeatRequestTopicPartitions(topic_id=one.topic_id, partitions=one.partitions)
@@ -138,6 +139,10 @@ class ConsumerStory(Story):
         asked = ConsumerGroupDescribeRequest(group_ids=[self.group], include_authorized_operations=False)
         group = self.wire().ask(asked, 1).groups[0]
         return group.group_state, [one.member_id for one in group.members]
+
+    def groups_with_options(self) -> list[str]:
+        found = self.wire().ask(ListConfigResourcesRequest(resource_types=[GROUP]), 1).config_resources
+        return [one.resource_name for one in found]
 
 
 def transcript(port: int, tell: Callable[[ConsumerStory], None]) -> list[str]:
@@ -181,7 +186,7 @@ def two_members(story: ConsumerStory) -> None:
     story.beat("B", 3)
     story.describe("B has taken")
     story.describe("the same, before members told their protocol", 0)
-    story.beat("A", 3, subscribed_topic_names=[TOPIC], rebalance_timeout_ms=5000, owned=[0])
+    story.beat("A", 3, subscribed_topic_names=[TOPIC], rebalance_timeout_ms=REBALANCE_MS, owned=[0])
     story.beat("B", -1)
     story.beat("A", 3)
     story.describe("B has left")
@@ -199,7 +204,7 @@ def epochs(story: ConsumerStory) -> None:
     story.beat("A", 2)
     story.beat("A", 2, owned=ALL)
     story.beat("A", 2, owned=[0])
-    story.beat("A", 0, subscribed_topic_names=[TOPIC], rebalance_timeout_ms=5000, owned=[])
+    story.beat("A", 0, subscribed_topic_names=[TOPIC], rebalance_timeout_ms=REBALANCE_MS, owned=[])
     answer = story.enter("C", version=0)
     assert answer.member_id == "C", "though it may let the broker make one"
 
@@ -359,10 +364,6 @@ def options_of_a_group(story: ConsumerStory) -> None:
         answer = story.wire().ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate), 1)
         story.note(f"{option} = {value} ({answer.responses[0].error_message})", answer)
 
-    def listed() -> list[str]:
-        found = story.wire().ask(ListConfigResourcesRequest(resource_types=[GROUP]), 1).config_resources
-        return [one.resource_name for one in found]
-
     described("before", story.group)
     described("no name", "")
     described("some", story.group, ["consumer.session.timeout.ms", "nope"])
@@ -377,7 +378,7 @@ def options_of_a_group(story: ConsumerStory) -> None:
     set_to("", "consumer.session.timeout.ms", "5000")
     set_to(story.group, "consumer.session.timeout.ms", "5000", APPEND)
     set_to(story.group, "consumer.heartbeat.interval.ms", "2000", validate=True)
-    wait_until(lambda: story.group in listed())
+    wait_until(lambda: story.group in story.groups_with_options())
     described("after", story.group)
     described("shortly", story.group, synonyms=False)
     change = AlterableConfig(name="consumer.heartbeat.interval.ms", value="2000")
@@ -386,11 +387,15 @@ def options_of_a_group(story: ConsumerStory) -> None:
     wait_until(lambda: story.enter_quietly("A").heartbeat_interval_ms == 2000)
     described("after that", story.group)
     set_to(story.group, "consumer.heartbeat.interval.ms", None, DELETE)
-    wait_until(lambda: story.group not in listed())
+    wait_until(lambda: story.group not in story.groups_with_options())
     described("at the end", story.group)
 
 
 def silence(story: ConsumerStory) -> None:
+    change = IncrementalAlterableConfig(name="consumer.session.timeout.ms", config_operation=SET, value="3000")
+    resource = IncrementalAlterConfigsResource(resource_type=GROUP, resource_name=story.group, configs=[change])
+    story.wire().ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
+    wait_until(lambda: story.group in story.groups_with_options())
     story.enter("A")
     story.enter("B", instance_id="i")
     story.beat("B", -2, instance_id="i")
