@@ -31,19 +31,8 @@ class Tree:
 
     def node(self, path: str) -> Node:
         """Blocks on ZooKeeper; call it in a thread."""
-        from kazoo.exceptions import KazooException, NoNodeError
-        from kazoo.handlers.threading import KazooTimeoutError
-
         with self._lock:
-            try:
-                client = self._connect()
-                data, stat = client.retry(client.get, path)
-                names = sorted(client.retry(client.get_children, path))
-            except NoNodeError:
-                raise Failed(f"there is no znode {path} any more") from None
-            except (KazooException, KazooTimeoutError) as error:
-                self._drop()
-                raise Failed(f"ZooKeeper at {self._hosts} does not answer ({type(error).__name__})") from None
+            data, stat, names = self._read(path)
         hidden = path.startswith(SECRET)
         return Node(
             path,
@@ -54,6 +43,23 @@ class Tree:
             names[:CHILDREN_MAX],
             max(0, len(names) - CHILDREN_MAX),
         )
+
+    def _read(self, path: str) -> tuple[bytes | None, Any, list[str]]:
+        from kazoo.exceptions import KazooException, NoNodeError
+        from kazoo.handlers.threading import KazooTimeoutError
+
+        is_new = self._client is None
+        try:
+            client = self._connect()
+            data, stat = client.retry(client.get, path)
+            return data, stat, sorted(client.retry(client.get_children, path))
+        except NoNodeError:
+            raise Failed(f"there is no znode {path} any more") from None
+        except (KazooException, KazooTimeoutError) as error:
+            self._drop()
+            if is_new:
+                raise Failed(f"ZooKeeper at {self._hosts} does not answer ({type(error).__name__})") from None
+        return self._read(path)  # the session may have ended while nobody used it, so try once with a new one
 
     def _connect(self) -> Any:
         if self._client is None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ottla.console.console import Console
 
 PATH_MAX = 1000
+RETRY_S = 3.0
 
 
 def add(console: Console) -> None:
@@ -46,7 +47,7 @@ class Browser:
                 self._path = ui.label("Choose a znode.").classes("o-head o-wrap")
                 self._facts = ui.label().classes("o-soft")
                 self._data = ui.label().classes("o-mono o-wrap").props("data-mark=znode-data")
-        ui.timer(0.05, lambda: self._open("/"), once=True)
+        self._begin = ui.timer(RETRY_S, self._open_root, immediate=True)
 
     async def _node(self, path: str) -> Node | None:
         try:
@@ -54,6 +55,12 @@ class Browser:
         except Failed as error:
             ui.notify(str(error), type="negative")
             return None
+
+    async def _open_root(self) -> None:
+        """Until it succeeds: without the root there is nothing to click on."""
+        await self._open("/")
+        if "/" in self._opened:
+            self._begin.deactivate()
 
     async def _open(self, path: str) -> None:
         """Read one level; deeper levels are read when they are opened."""
