@@ -10,8 +10,8 @@ At the end there is a table, and a verdict: the broker runs, no attack got what 
 memory is bounded, and 99 % of the good client's requests took at most three times as long as in the quiet seconds (in
 three of four turns; by the clock, so only on a machine with nothing else to do; not in the suite). Real attackers have
 machines of their own: here they give way to the broker and to the good client when there are not enough processors for
-all. With a lower priority they still do so late, often by milliseconds. With `--real-time`, for root, they do so at
-once, and so does everything else on the machine.
+all. The system's scheduler still lets them wait, often for milliseconds. With `--real-time`, for root, the broker and
+the good client never wait for an attacker, nor for anything else on the machine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -40,17 +40,17 @@ from waiting import wait_until
 from ottla.testing.secured import SecuredBroker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from fuzz.hostile.assaults import Assault
 
 HERE: Final = Path(__file__).parent
 MEMORY_MB_MAX: Final = 250.0  # above what the broker had in peace; 5,000 connections are a part of it
 SLOWER_MAX: Final = 3.0
-NICE: Final = 10
 DEFENDERS, ATTACKERS = 2, 1  # real-time priorities
 PAUSE_S: Final = 0.05  # of an attacker, between two attempts
 TURN_S: Final = 60.0  # of attacks
+SETTLED: Final = 1.5  # times the CPU of the first quiet seconds, then what an attack left behind is done
 HELD: Final = "held"
 
 Report = dict[str, float]
@@ -95,6 +95,8 @@ class Verdict(NamedTuple):
                 f"{'idle connections':48} {self.idle:>8,}",
                 f"good client, alone: {waits(self.quiet)}",
                 f"good client, under attack for {self.seconds:.0f} s: {waits(self.under_attack)}",
+                "p99 of each turn, alone and under attack: "
+                + ", ".join(f"{quiet['p99_ms']:.2f} {attacked['p99_ms']:.2f}" for quiet, attacked in self.turns),
                 f"p99 under attack / alone, {len(self.turns)} turns: median {median(self.slower):.1f} "
                 f"({self.slower[0]:.1f} to {self.slower[-1]:.1f}; bound: {SLOWER_MAX:g})",
                 f"broker: {self.cpu_s:.0f} s of CPU, {self.memory_mb:.0f} MB more than in peace "
@@ -145,13 +147,15 @@ class Siege:
         ports = {name: port_of(secured, name) for name in secured.addresses}
         self._target = Target(ports, "target", secured.user, secured.password)
 
-    def run(self, quiet_s: float, seconds: float, give_way: Callable[[], None]) -> Verdict:
+    def run(self, quiet_s: float, seconds: float, before_attacks: Callable[[], None]) -> Verdict:
         self._ask("start")
         wait_until(lambda: self._ask("report")["rounds"] > 20, "the good client's rounds")
+        used = cpu_s(self._pid)
         quiet = self._turn(quiet_s)
+        busy_before = (cpu_s(self._pid) - used) / quiet_s
         calm_mb, used = status_mb(self._pid, "VmRSS"), cpu_s(self._pid)
         Path(f"/proc/{self._pid}/clear_refs").write_text("5")
-        give_way()  # the broker and the good client are there already, so that this is for the attackers
+        before_attacks()
         threads = [threading.Thread(target=self._attack, args=one, daemon=True) for one in self._assaults.items()]
         threads.append(threading.Thread(target=self._stay_idle, daemon=True))
         for thread in threads:
@@ -159,6 +163,7 @@ class Siege:
         turns, count = list[tuple[Report, Report]](), max(1, round(seconds / TURN_S))
         for number in range(count):
             if number:
+                self._settle(busy_before)
                 quiet = self._turn(quiet_s)
             self._war.set()
             turns.append((quiet, self._turn(seconds / count)))
@@ -175,6 +180,16 @@ class Siege:
             return self._verdict(seconds, turns, 0.0, 0.0)
         memory_mb = status_mb(self._pid, "VmHWM") - calm_mb
         return self._verdict(seconds, turns, memory_mb, cpu_s(self._pid) - used)
+
+    def _settle(self, busy_before: float) -> None:
+        """The broker still closes connections after an attack: quiet seconds begin when that is done."""
+
+        def busy() -> float:
+            used = cpu_s(self._pid)
+            time.sleep(1.0)
+            return cpu_s(self._pid) - used
+
+        wait_until(lambda: busy() <= SETTLED * busy_before + 0.02, "the broker does not come to rest")
 
     def _turn(self, seconds: float) -> Report:
         """What the good client measures meanwhile."""
@@ -260,12 +275,27 @@ def status_mb(pid: int, name: str) -> float:
     raise AssertionError(f"no {name} in the status of a process")
 
 
-def be_nice() -> None:
-    os.setpriority(os.PRIO_PROCESS, 0, NICE)
+def give_way() -> None:
+    """This thread and those that it starts run when nothing else does."""
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def set_real_time(priority: int) -> None:
     os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(priority))
+
+
+@contextmanager
+def processors_awake() -> Iterator[None]:
+    """A virtual processor that sleeps may need milliseconds to wake up, and in quiet seconds it sleeps more often. So
+    there is always something to do, which gives way to everything else."""
+    words = [sys.executable, "-c", "while True: pass"]
+    spinners = [subprocess.Popen(words, preexec_fn=give_way) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for spinner in spinners:
+            spinner.kill()
+            spinner.wait()
 
 
 def besiege(
@@ -273,10 +303,10 @@ def besiege(
     seconds: float,
     idle: int,
     only: Sequence[str] = (),
-    give_way: Callable[[], None] = lambda: None,
+    before_attacks: Callable[[], None] = lambda: None,
 ) -> Verdict:
-    """`only`: names of attacks; all of them if there are none. `give_way` is called before the attackers start, which
-    are threads of this process."""
+    """`only`: names of attacks; all of them if there are none. `before_attacks` is called in the thread that starts the
+    attackers' threads, when the broker and the good client run already."""
     prepare()
     with ExitStack() as stack:
         # Records here are years old: retention would delete them.
@@ -285,7 +315,7 @@ def besiege(
         chosen = {name: ASSAULTS[name] for name in only} if only else ASSAULTS
         siege = Siege(secured, idle, chosen)
         stack.callback(siege.close)
-        return siege.run(quiet_s, seconds, give_way)
+        return siege.run(quiet_s, seconds, before_attacks)
 
 
 def main() -> int:
@@ -298,10 +328,11 @@ def main() -> int:
     )
     parser.add_argument("--real-time", action="store_true", help="the broker and the good client go first; for root")
     options = parser.parse_args()
-    if options.real_time:
-        set_real_time(DEFENDERS)  # the broker and the good client inherit it
-    give_way = partial(set_real_time, ATTACKERS) if options.real_time else be_nice
-    verdict = besiege(options.quiet, options.minutes * 60, options.idle, options.only, give_way)
+    with processors_awake():
+        if options.real_time:
+            set_real_time(DEFENDERS)  # the broker and the good client inherit it
+        before_attacks = partial(set_real_time, ATTACKERS) if options.real_time else give_way
+        verdict = besiege(options.quiet, options.minutes * 60, options.idle, options.only, before_attacks)
     print(verdict.table())
     print(verdict.outcome)
     return 0 if verdict.outcome == HELD else 1
