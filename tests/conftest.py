@@ -28,6 +28,7 @@ HERE = Path(__file__).parent
 LONG_RUN_S = 300
 SLOWEST = 40
 CPU = "cpu_s"
+OPEN_MAX = 200  # descriptors; Spark's driver cannot call Python back with more than 1,024, and waits for ever
 cpu_s = 0.0  # of this process and of its children that have ended, after the last test
 
 settings.register_profile("plain", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -98,11 +99,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """Note the CPU time since the last test, for the table above."""
+    """Note the CPU time since the last test, for the table above, and close files that garbage keeps open."""
     global cpu_s
     try:
         return (yield)
     finally:
+        if len(os.listdir("/dev/fd")) > OPEN_MAX:
+            gc.collect()
         before, cpu_s = cpu_s, sum(os.times()[:4])
         item.user_properties.append((CPU, cpu_s - before))
 
