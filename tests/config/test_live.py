@@ -74,7 +74,7 @@ ROWS: Final[dict[str, Row]] = {
     "log.retention.bytes": Row("123456"),
     "log.cleanup.policy": Row("compact", lambda broker: log_of(broker).config.compacts, as_read=True),
     "log.segment.delete.delay.ms": Row("11"),
-    "log.flush.interval.messages": Row("12", lambda broker: log_of(broker)._flush_messages),
+    "log.flush.interval.messages": Row("12", lambda broker: log_of(broker).durability.flush_messages),
     "log.flush.interval.ms": Row("13"),
     "log.cleaner.threads": Row("2", store("log_cleaner_threads")),
     "log.cleaner.backoff.ms": Row("14", store("log_cleaner_backoff_ms")),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 from random import Random
@@ -14,7 +13,6 @@ from log.making import (
     NOW_MS,
     TOPIC_ID,
     FaultyDisk,
-    StillClock,
     a_log,
     a_store,
     append,
@@ -25,7 +23,6 @@ from log.making import (
 )
 
 from ottla.errors import BrokerError, ErrorCode
-from ottla.log.flush import Flusher
 from ottla.log.log import Appended
 from ottla.log.transactions import TransactionIndex
 from ottla.records import batch
@@ -337,10 +334,10 @@ def test_an_aborted_transaction_that_cannot_be_written_down_is_told_from_memory(
     assert log.list_aborted(0, log.end) == [(7, 0)]
     assert log.directory.online
     with pytest.raises(OSError, match=os.strerror(number)):
-        log.plan_flush()
+        log.durability.plan_flush()
     disk.open = opened  # type: ignore[method-assign]
-    log.flush(NOW_MS)
-    assert log.recovery_point == log.end
+    log.durability.flush(NOW_MS)
+    assert log.durability.recovery_point == log.end
     assert (log.folder / "00000000000000000000.txnindex").stat().st_size == 34
 
 
@@ -443,12 +440,13 @@ def test_truncation_takes_producers_epochs_and_the_high_watermark_along(tmp_path
     append(log, from_producer(2, count=2), epoch=2)
     append(log, from_producer(4, count=2), epoch=3)
     log.high = 6
-    log.flush(NOW_MS)
+    log.durability.flush(NOW_MS)
     log.truncate(4, now_ms=NOW_MS)
-    assert (log.end, log.high, log.recovery_point, log.epochs.latest, log.cuts) == (4, 4, 4, 2, 1)
+    assert (log.end, log.high, log.epochs.latest) == (4, 4, 2)
+    assert (log.durability.recovery_point, log.durability.cuts) == (4, 1)
     assert append(log, from_producer(4), epoch=5).base == 4, "the producer's next sequence is the one that was cut off"
     log.truncate(99, now_ms=NOW_MS)
-    assert (log.end, log.cuts) == (5, 1)
+    assert (log.end, log.durability.cuts) == (5, 1)
 
 
 def test_what_was_cut_off_does_not_come_back_in_place_of_what_was_written_after_it(tmp_path: Path) -> None:
@@ -456,7 +454,7 @@ def test_what_was_cut_off_does_not_come_back_in_place_of_what_was_written_after_
     log = a_log(tmp_path, SimDisk(device))
     append(log, produced(4), epoch=1)
     append(log, produced(4, size=11), epoch=1)
-    log.flush(NOW_MS)
+    log.durability.flush(NOW_MS)
     log.truncate(4, now_ms=NOW_MS)
     kept = everything(log)
     append(log, produced(4, size=12), epoch=2)
@@ -479,85 +477,6 @@ def test_truncation_below_the_first_segment_starts_anew(tmp_path: Path) -> None:
     assert log.epochs.entries == []
     assert append(log, produced(1)).base == 1000
     assert {path.name for path in log.folder.glob("*.log")} == {"00000000000000001000.log"}
-
-
-# Flushing.
-
-
-def test_flush_messages_1_is_on_disk_before_it_is_acknowledged(tmp_path: Path) -> None:
-    disk = FaultyDisk()
-    log = a_log(tmp_path, disk=disk, flush_messages=1)
-    append(log, produced(2))
-    assert (log.owed, log.recovery_point) == (2, 0)
-    asyncio.run(Flusher(StillClock()).wait_for(log, log.owed))
-    assert log.recovery_point == 2
-    assert disk.synced == [log.active.file.fd]
-
-
-def test_flush_messages_counts_records(tmp_path: Path) -> None:
-    disk = FaultyDisk()
-    log = a_log(tmp_path, disk=disk, flush_messages=5)
-    points = []
-    for _ in range(5):
-        append(log, produced(2))
-        points.append(log.owed)
-        if log.owed > log.recovery_point:
-            log.flush(NOW_MS)
-    assert points == [0, 0, 6, 6, 6]
-
-
-def test_after_a_roll_closed_segments_are_to_be_flushed_with_their_indexes(tmp_path: Path) -> None:
-    log = a_log(tmp_path, segment_bytes=200)
-    append(log, produced(2))
-    assert log.flush_due(NOW_MS) is None, "nothing asks for the active segment"
-    append(log, produced(5))
-    flush = log.flush_due(NOW_MS)
-    assert flush is not None
-    assert flush.end == 2
-    assert [file.path for file in flush.files] == [log.segments[0].stem + ".log"]
-    assert set(flush.indexes) == {log.segments[0].stem + suffix for suffix in (".index", ".timeindex", ".txnindex")}
-    log.finish_flush(flush, NOW_MS)
-    assert log.recovery_point == 2
-    assert log.flush_due(NOW_MS) is None
-
-
-def test_the_indexes_of_a_segment_that_was_on_disk_before_it_was_closed_are_flushed_too(tmp_path: Path) -> None:
-    """Its last entries were written when it was closed, and recovery will not read it again."""
-    log = a_log(tmp_path)
-    append(log, produced(2))
-    log.flush(NOW_MS)
-    log.roll(NOW_MS)
-    append(log, produced(2))
-    flush = log.plan_flush()
-    assert flush is not None
-    assert f"{log.segments[0].stem}.txnindex" in flush.indexes
-    log.flush(NOW_MS)
-    append(log, produced(2))
-    flush = log.plan_flush()
-    assert flush is not None
-    assert not flush.indexes, "once is enough"
-
-
-def test_flush_ms_asks_for_everything_when_it_is_over(tmp_path: Path) -> None:
-    log = a_log(tmp_path, flush_ms=1000)
-    append(log, produced(2))
-    assert log.flush_due(NOW_MS + 999) is None
-    flush = log.flush_due(NOW_MS + 1000)
-    assert flush is not None
-    assert flush.end == 2
-
-
-def test_the_names_of_new_files_are_flushed_once(tmp_path: Path) -> None:
-    log = a_log(tmp_path, flush_messages=1000)
-    append(log, produced())
-    first = log.plan_flush()
-    assert first is not None
-    assert first.folders == (str(log.folder), str(tmp_path))
-    log.flush(NOW_MS)
-    append(log, produced())
-    second = log.plan_flush()
-    assert second is not None
-    assert second.folders == ()
 
 
 # Faults.
@@ -617,28 +536,6 @@ def test_a_broken_disk_takes_the_directory_offline(tmp_path: Path, number: int) 
         assert code_of(failure) == ErrorCode.KAFKA_STORAGE_ERROR, "it stays offline until a restart"
 
 
-def test_a_flush_that_fails_takes_the_directory_offline(tmp_path: Path) -> None:
-    """After a failed fsync the content of the disk is unknown, and a second fsync may wrongly succeed."""
-    disk = FaultyDisk()
-    log = a_log(tmp_path, disk=disk)
-    append(log, produced())
-    disk.broken = errno.EIO
-    with pytest.raises(BrokerError) as failure:
-        log.flush(NOW_MS)
-    assert code_of(failure) == ErrorCode.KAFKA_STORAGE_ERROR
-    assert not log.directory.online
-
-
-def test_a_deleted_log_does_not_come_back_when_its_last_flush_fails(tmp_path: Path) -> None:
-    log = a_log(tmp_path)
-    append(log, produced())
-    directory = log.directory
-    log.fault = "it was deleted"
-    directory.unforced.clear()
-    log.fail_sync(OSError(errno.ENOSPC, "full"))
-    assert not directory.unforced
-
-
 def test_an_index_that_cannot_be_read_fails_that_log_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = a_log(tmp_path)
     append(log, produced())
@@ -650,46 +547,6 @@ def test_an_index_that_cannot_be_read_fails_that_log_only(tmp_path: Path, monkey
     with pytest.raises(BrokerError) as failure:
         log.list_aborted(0, 1)
     assert code_of(failure) == ErrorCode.KAFKA_STORAGE_ERROR
-
-
-def test_what_a_full_disk_did_not_take_is_written_again_before_it_counts(tmp_path: Path) -> None:
-    """After a failed fsync the kernel regards the pages as written. Only writing them again makes it try again."""
-    disk = FaultyDisk()
-    log = a_log(tmp_path, disk=disk, segment_bytes=200)
-    for _ in range(4):
-        append(log, produced(2))
-    disk.broken = errno.ENOSPC
-    with pytest.raises(BrokerError):
-        log.flush(NOW_MS)
-    disk.broken = None
-    assert log.directory.online
-    assert log.recovery_point == 0
-    before, written = everything(log), []
-    disk.writev = lambda fd, parts, position: (  # type: ignore[method-assign]
-        written.append(len(parts[0])) or FaultyDisk.writev(disk, fd, parts, position)
-    )
-    log.flush(NOW_MS)
-    assert log.recovery_point == log.end
-    assert sum(written) == len(before)
-    assert everything(log) == before
-    append(log, produced(2))
-    written.clear()
-    log.flush(NOW_MS)
-    assert written == []
-
-
-def test_what_a_full_disk_has_dropped_is_noticed(tmp_path: Path) -> None:
-    disk = FaultyDisk()
-    log = a_log(tmp_path, disk=disk)
-    append(log, produced(2))
-    disk.broken = errno.ENOSPC
-    with pytest.raises(BrokerError):
-        log.flush(NOW_MS)
-    disk.broken = None
-    disk.writev(log.active.file.fd, [bytes(10)], 20)
-    with pytest.raises(BrokerError):
-        log.flush(NOW_MS)
-    assert not log.directory.online
 
 
 # The rest.

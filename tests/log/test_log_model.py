@@ -124,7 +124,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(flushed=st.booleans())
     def crash(self, flushed: bool) -> None:
         if flushed:
-            self.log.flush(NOW_MS)
+            self.log.durability.flush(NOW_MS)
         asyncio.run(self.store.housekeeping.checkpoint())
         self.clock.ms += 60_000  # every checkpoint is due
         asyncio.run(self.store.housekeeping.checkpoint())

@@ -199,7 +199,7 @@ def test_an_unfinished_copy_found_at_start_is_begun_anew(tmp_path: Path) -> None
 def test_a_flush_that_began_before_the_move_says_nothing_of_the_copy(tmp_path: Path, fails: bool) -> None:
     disk = FaultyDisk()
     store, log = begin(tmp_path, disk)
-    planned = log.plan_flush()
+    planned = log.durability.plan_flush()
     assert planned is not None
 
     class Late:
@@ -217,5 +217,5 @@ def test_a_flush_that_began_before_the_move_says_nothing_of_the_copy(tmp_path: P
     late = planned._replace(disk=Late(), files=planned.files[:1], indexes=())  # type: ignore[arg-type]
     asyncio.run(store.flusher.flush(log, late))
     assert log.folder.parent == tmp_path / "b"
-    assert log.recovery_point == 0, "nothing of the copy was forced to disk"
+    assert log.durability.recovery_point == 0, "nothing of the copy was forced to disk"
     assert store.directories[1].online, "another disk failed"

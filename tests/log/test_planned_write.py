@@ -80,10 +80,11 @@ def planned(targets: Sequence[Log], batches: Batches, epoch: int = 0) -> list[Pl
 
 
 def state(log: Log) -> tuple[object, ...]:
-    active = log.active
+    active, durability = log.active, log.durability
     tail = list(active._tail_last), list(active._tail_position)
     index = active.offsets.last_offset, active.offsets.last_position, active.times.last
-    return everything(log), log.end, log.epochs.latest, log.owed, log.held, active.size, active.end, tail, index
+    owed = durability.owed, durability.held
+    return everything(log), log.end, log.epochs.latest, owed, active.size, active.end, tail, index
 
 
 @BOTH
@@ -136,9 +137,9 @@ def test_a_batch_that_needs_more_is_not_aimed(tmp_path: Path) -> None:
     log.active.let_go()
     assert not planned([log], one), "the file is closed"
     append_sound(log, produced(size=300))
-    log.owes_cut = True
+    log.durability.owes_cut = True
     assert not planned([log], one), "a truncation must be on disk first"
-    log.owes_cut, log.fault = False, "gone"
+    log.durability.owes_cut, log.fault = False, "gone"
     assert not planned([log], one), "the log is offline"
     log.fault = None
     assert planned([log], one)

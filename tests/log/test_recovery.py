@@ -192,7 +192,7 @@ def test_below_the_recovery_point_nothing_is_read(tmp_path: Path) -> None:
     """A bad bit there was not caused by a crash, and reading terabytes at every start would be worse."""
     _, log = begin(tmp_path)
     varied(log)
-    flush = log.plan_flush(closed_only=True)
+    flush = log.durability.plan_flush(closed_only=True)
     assert flush is not None
     write_offsets(RealDisk(), tmp_path / "recovery-point-offset-checkpoint", {("orders", 0): flush.end})
     path = log.folder / f"{NAME}.log"
@@ -200,7 +200,7 @@ def test_below_the_recovery_point_nothing_is_read(tmp_path: Path) -> None:
     data[-1] ^= 1
     path.write_bytes(data)
     found = again(tmp_path)
-    assert (found.end, found.recovery_point) == (log.end, flush.end)
+    assert (found.end, found.durability.recovery_point) == (log.end, flush.end)
     assert sorted(found.producers.active()) == sorted(log.producers.active())
 
 
@@ -215,7 +215,7 @@ def test_a_clean_stop_is_believed(tmp_path: Path) -> None:
     path.write_bytes(data)
     found = again(tmp_path)
     assert (found.end, found.epochs.entries, sorted(found.producers.active())) == expected
-    assert found.recovery_point == found.end
+    assert found.durability.recovery_point == found.end
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", ".txnindex"])

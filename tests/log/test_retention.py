@@ -113,9 +113,9 @@ def test_snapshots_go_with_their_segments(tmp_path: Path) -> None:
 def test_the_recovery_point_and_the_epochs_follow_the_start(tmp_path: Path) -> None:
     log = aged(tmp_path, [9, 9, 1, 1], retention_ms=4 * HOUR_MS)
     log.retain(NOW_MS)
-    assert log.recovery_point == 2
+    assert log.durability.recovery_point == 2
     assert log.epochs.entries == [(0, 2)]
-    assert log.plan_flush() is not None
+    assert log.durability.plan_flush() is not None
 
 
 def test_a_slice_handed_out_before_stays_readable(tmp_path: Path) -> None:

@@ -147,8 +147,8 @@ def test_what_is_cut_off_is_not_waited_for(tmp_path: Path, gate: Gate) -> None:
         partition = host.assign(state(leader=1))
         partition.replicate(produced(3), now_ms=NOW_MS)
         partition.log.truncate(0, now_ms=NOW_MS)
-        assert partition.log.settled_end == 0
-        assert partition.log.held is None
+        assert partition.log.durability.settled_end == 0
+        assert partition.log.durability.held is None
 
     play(tmp_path, story, gate, **EACH)
 

@@ -284,7 +284,7 @@ def test_an_acknowledgement_waits_for_the_disk_too(tmp_path: Path) -> None:
         assert future is not None
         host.fetch(partition, 1, 1)
         await asyncio.wait_for(future, 60)
-        assert partition.log.recovery_point == 1
+        assert partition.log.durability.recovery_point == 1
         host.append(partition)
         future = partition.wait_for_commit(2)
         assert future is not None

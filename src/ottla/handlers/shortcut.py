@@ -253,8 +253,9 @@ class Shortcut:
         count, result = write_planned(self._parts.store.disk, frame, writes)
         for partition, write, sound in zip(partitions, writes[:count], sounds, strict=False):
             last, log = partition.finish_write(write, sound), partition.log
+            durability = log.durability
             run.done.append((partition, write[2], last, NO_TIME, log.start))
-            if log.owed > log.recovery_point or (partition.followers is not None and acks == ALL):
+            if durability.owed > durability.recovery_point or (partition.followers is not None and acks == ALL):
                 run.waits = True
         if count < len(writes):
             partition = partitions[count]
@@ -419,8 +420,8 @@ class Shortcut:
 
 def must_wait(partition: Partition, acks: int) -> bool:
     """Whether the append is acknowledged later."""
-    log = partition.log
-    return (acks == ALL and partition.followers is not None) or log.owed > log.recovery_point
+    durability = partition.log.durability
+    return (acks == ALL and partition.followers is not None) or durability.owed > durability.recovery_point
 
 
 def write(partition: Partition, run: Sequence[Placed]) -> None:

@@ -99,10 +99,10 @@ class Housekeeping:
         now_ms = steady_ms(self._store.clock)
 
         def look(log: Log) -> None:
-            flush = log.flush_due(now_ms)
+            flush = log.durability.flush_due(now_ms)
             if flush is not None:
                 due.append((log, flush))
-            elif not log.may_come_due:
+            elif not log.durability.may_come_due:
                 log.directory.unforced.pop(log, None)
 
         for directory in self._store.directories:

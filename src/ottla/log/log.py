@@ -2,7 +2,6 @@
 
     start ≤ offset < end      readable offsets; retention and DeleteRecords move `start`, appends move `end`
     high                      high watermark: records below it are replicated; retention deletes only below it
-    recovery_point ≤ end      everything below it is forced to disk; recovery reads nothing before it
 
 `append` is the hot path: it validates once, writes once, and keeps everything else to a few comparisons. State changes
 only after the write has succeeded, so a failed append changes nothing.
@@ -17,17 +16,15 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.config.option import LONG_MAX
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.checkpoints import write_topic_id
-from ottla.log.directory import FULL, WANTING
-from ottla.log.flush import Flush, carry_out
-from ottla.log.index import OFFSET_SUFFIX
+from ottla.log.directory import FULL
+from ottla.log.durability import Durability
 from ottla.log.recall import batches_before
 from ottla.log.recovery import checksum_ok, marker_of, replay
 from ottla.log.retention import count_expired
 from ottla.log.seek import first_since, latest
-from ottla.log.segment import DELETED, LOG_SUFFIX, SUFFIXES, Segment, Slice
+from ottla.log.segment import DELETED, LOG_SUFFIX, Segment, Slice
 from ottla.log.snapshots import SEQUENCE_MASK
 from ottla.log.spans import FoundSpan, look
 from ottla.log.transactions import Aborted, write_counts
@@ -38,7 +35,7 @@ from ottla.records.place import STAMP, STAMP_SIZE, rebase
 from ottla.records.validate import keeps_own, terms_of, validate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ottla.config.topic import TopicConfig
     from ottla.log.directory import Directory
@@ -83,33 +80,23 @@ class Log:
     __slots__ = (
         "__weakref__",
         "_aborts",
-        "_doubtful",
-        "_durable",
-        "_flush_messages",
         "_high",
         "_own_size_max",
-        "_rolled",
         "_segment_bytes",
         "active",
         "compacted",
         "config",
-        "cuts",
         "directory",
         "disk",
         "doomed",
+        "durability",
         "end",
         "epochs",
         "fault",
-        "flushed_ms",
-        "held",
         "id_lost",
         "index",
-        "on_forced",
-        "owed",
-        "owes_cut",
         "path",
         "producers",
-        "recovery_point",
         "segments",
         "start",
         "terms",
@@ -125,17 +112,10 @@ class Log:
         self.topic_id: bytes = loaded.topic_id or bytes(16)
         self.id_lost = loaded.id_lost  # it had a topic id, which can no longer be read
         self.config = config
-        self.flushed_ms = loaded.now_ms
-        self.cuts = 0  # incremented by truncation and moves: copies and flush plans made before are invalid
-        self.owed = 0  # offset up to which `flush.messages` requires a flush before anything is acknowledged
-        self.held: int | None = None  # records from here on are not readable until that flush is done
-        self.on_forced: Callable[[int], None] | None = None  # called with the offset from which more became readable
-        self.owes_cut = False  # whether a truncation has not been forced to disk yet
+        self.durability: Durability = Durability(self, loaded.now_ms)
         self.compacted: int | None = None  # first offset that has not been compacted
         self._high: int | None = None
-        self._doubtful = False  # whether the disk was full at the last flush
         self._segment_bytes = 0
-        self._flush_messages = 0
         self._own_size_max = -1  # up to this size our own batches are stored as we build them
         self.settle_in(directory, folder, loaded)
 
@@ -148,17 +128,13 @@ class Log:
         self.active: Segment = loaded.segments[-1]
         self.start: int = loaded.start
         self.end: int = loaded.end
-        # The checkpoint may be older than the deletion of the oldest segments.
-        self.recovery_point: int = max(loaded.recovery_point, loaded.segments[0].base)
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.producers.recall = self._recall
         self.fault: str | None = None if directory.error is None else f"log directory {directory.path} is offline"
         self.doomed: list[Segment] = []  # see `doom`
         self._aborts = loaded.aborts  # as last written to their file
-        # Closed segments whose indexes are not on disk yet. The recovery point may be past them already.
-        self._rolled = [segment for segment in self.segments[:-1] if segment.end > loaded.recovery_point]
-        self._durable = loaded.recovery_point  # below it file names are on disk too, not only contents
+        self.durability.settle_in(loaded.recovery_point)
         self.reconfigure(self.config)
         directory.logs.add(self)
 
@@ -166,7 +142,7 @@ class Log:
         self.config = config
         self.directory.unforced[self] = None
         self._segment_bytes = config.segment_bytes
-        self._flush_messages = config.flush_messages
+        self.durability.flush_messages = config.flush_messages
         self.terms = terms_of(config)  # None: batches are not stored as received
         self._own_size_max = min(config.max_message_bytes, config.segment_bytes) if keeps_own(config) else -1
         self.active.reconfigure(config)
@@ -183,21 +159,14 @@ class Log:
     @property
     def high(self) -> int:
         """The high watermark as last set, or the settled end of the log after `commit_all`."""
-        return self.settled_end if self._high is None else min(self._high, self.end)
+        if self._high is not None:
+            return min(self._high, self.end)
+        durability = self.durability
+        return self.end if durability.held is None else durability.settled_end
 
     @high.setter
     def high(self, offset: int) -> None:
         self._high = offset
-
-    @property
-    def settled_end(self) -> int:
-        """End of what may be read: records that `flush.messages` wants on disk are hidden until they are there.
-
-        Apache Kafka forces a log to disk inside the append, so readers see no more there either.
-        """
-        if self.held is None or self.owed <= self.recovery_point:
-            return self.end
-        return min(self.end, max(self.held, self.recovery_point))
 
     def commit_all(self) -> None:
         """There is no other replica: the high watermark follows the end of the log from now on."""
@@ -224,8 +193,8 @@ class Log:
         """
         if self.fault is not None:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
-        if self.owes_cut:
-            self.force_cut()
+        if self.durability.owes_cut:
+            self.durability.force_cut()
         if accepted is None:
             accepted = validate(
                 data,
@@ -261,8 +230,8 @@ class Log:
         """
         if self.fault is not None:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
-        if self.owes_cut:
-            self.force_cut()
+        if self.durability.owes_cut:
+            self.durability.force_cut()
         delta, max_timestamp, producer_id = sound
         header = None
         if producer_id >= 0:
@@ -291,8 +260,8 @@ class Log:
         """
         if self.fault is not None:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
-        if self.owes_cut:
-            self.force_cut()
+        if self.durability.owes_cut:
+            self.durability.force_cut()
         kind = PLAIN if producer is None else IN_TRANSACTION if marker is None else MARKER
         producer_id, producer_epoch = producer or NOBODY
         base, header = self.end, None
@@ -319,7 +288,7 @@ class Log:
         It stops, perhaps before the first, at a batch that needs more work: pass that one to `append_sound`.
         BrokerError: the write of the batches that `fitting` chose has failed, and nothing has changed.
         """
-        if self.fault is not None or self.owes_cut:
+        if self.fault is not None or self.durability.owes_cut:
             return 0
         headers = self.fitting(run)
         base, size, last = self.end, 0, self.end - 1
@@ -338,7 +307,7 @@ class Log:
         except OSError as error:
             self.directory.note_failure(error)
             raise self.directory.storage_error(error) from error
-        self.end = last + 1
+        end = self.end = last + 1
         if epoch != self.epochs.latest and epoch >= 0:
             self.epochs.assign(epoch, base)
         first = base
@@ -346,8 +315,9 @@ class Log:
             if header is not None:
                 self._note_producer(header, first, last, max_timestamp, None)
             first = last + 1
-        if last - self.recovery_point >= self._flush_messages - 1:
-            self._owe(base)
+        durability = self.durability
+        if end - durability.recovery_point >= durability.flush_messages:
+            durability.owe(base)
         return len(entries)
 
     def fitting(self, run: Sequence[tuple[memoryview, Sound]]) -> list[Header | None]:
@@ -396,11 +366,13 @@ class Log:
         except OSError as error:
             self.directory.note_failure(error)
             raise self.directory.storage_error(error) from error
-        base, self.end = self.end, last + 1
+        base = self.end
+        end = self.end = last + 1
         if epoch != self.epochs.latest and epoch >= 0:
             self.epochs.assign(epoch, base)
-        if last - self.recovery_point >= self._flush_messages - 1:
-            self._owe(base)
+        durability = self.durability
+        if end - durability.recovery_point >= durability.flush_messages:
+            durability.owe(base)
 
     def plan_write(self, frame: memoryview, start: int, end: int, sound: Sound, epoch: int) -> PlannedWrite | None:
         """Decide where a batch of the frame goes: see `planned_write`. None: pass it to `append_sound`."""
@@ -413,7 +385,7 @@ class Log:
             or base + delta > segment.offset_max
             or not position  # when it is to be rolled is known once it has a batch
             or self.fault is not None
-            or self.owes_cut
+            or self.durability.owes_cut
         ):
             return None
         file, header = segment.opened, None
@@ -426,15 +398,16 @@ class Log:
 
     def finish_write(self, write: PlannedWrite, sound: Sound) -> int:
         """Record that the batch was written. Returns its last offset."""
-        _, position, base, epoch, start, end, header, _ = write
+        _, position, base, epoch, start, stop, header, _ = write
         delta, max_timestamp, _ = sound
         last = base + delta
-        self.active.extend(position, end - start, last, max_timestamp)
-        self.end = last + 1
+        self.active.extend(position, stop - start, last, max_timestamp)
+        end = self.end = last + 1
         if epoch != self.epochs.latest and epoch >= 0:
             self.epochs.assign(epoch, base)
-        if last - self.recovery_point >= self._flush_messages - 1:
-            self._owe(base)
+        durability = self.durability
+        if end - durability.recovery_point >= durability.flush_messages:
+            durability.owe(base)
         if header is not None:
             self._note_producer(header, base, last, max_timestamp, None)
         return last
@@ -472,8 +445,8 @@ class Log:
         return Appended(base, last, append_time, self.start, False)
 
     def _append_run(self, data: bytes | memoryview, entries: list[batch.Entry], now_ms: int) -> None:
-        if self.owes_cut:
-            self.force_cut()
+        if self.durability.owes_cut:
+            self.durability.force_cut()
         base, last = self.end, entries[-1].last_offset
         max_timestamp = max(entry.max_timestamp for entry in entries)
         sizes = [(entry.size, entry.last_offset, entry.max_timestamp) for entry in entries]
@@ -482,16 +455,10 @@ class Log:
         except OSError as error:
             self.directory.note_failure(error)
             raise self.directory.storage_error(error) from error
-        self.end = last + 1
-        if last - self.recovery_point >= self._flush_messages - 1:
-            self._owe(base)
-
-    def _owe(self, base: int) -> None:
-        """Require a flush before the records appended at `base` are acknowledged or read."""
-        self.owed = self.end
-        self.directory.unforced[self] = None
-        if self.held is None:
-            self.held = base
+        end = self.end = last + 1
+        durability = self.durability
+        if end - durability.recovery_point >= durability.flush_messages:
+            durability.owe(base)
 
     def replicate(self, data: memoryview, *, now_ms: int) -> int:
         """Append batches from the leader with their offsets and epochs unchanged. Returns the new end.
@@ -555,14 +522,14 @@ class Log:
         old = self.active
         if old.size == 0 and old.base == self.end:
             return
-        if self.owed > self.recovery_point:
+        durability = self.durability
+        if durability.owes_flush:
             # Otherwise a power cut could lose the end of this segment and keep the start of the next: a hole.
-            self.flush(self.flushed_ms)
+            durability.flush(durability.flushed_ms)
         new = Segment.create(self.path, self.end, self.disk, self.config, now_ms=now_ms)
         self.segments.append(new)
         self.active = new
-        self._rolled.append(old)
-        self.directory.unforced[self] = None
+        durability.note_roll(old)
         old.seal()
         self._snapshot()
 
@@ -619,16 +586,15 @@ class Log:
 
     def _find(self, offset: int) -> tuple[Segment, tuple[int, int] | None]:
         """The segment that holds the batch for an offset below the active one, or else the next batch."""
-        at = self._at(offset)
-        for segment in self.segments[at:]:
+        for segment in self.segments_from(offset):
             found = segment.locate(offset)
             if found is not None:
                 return segment, found
         return self.active, None
 
-    def _at(self, offset: int) -> int:
-        """Index of the segment in whose range the offset falls."""
-        return max(0, bisect_right(self.segments, offset, key=_base) - 1)
+    def segments_from(self, offset: int) -> list[Segment]:
+        """The segment in whose range the offset falls, and all after it."""
+        return self.segments[max(0, bisect_right(self.segments, offset, key=_base) - 1) :]
 
     # Time.
 
@@ -671,7 +637,7 @@ class Log:
 
         With `found`, the result of `read` for `start`, only those that concern its bytes, and perhaps a few after them.
         """
-        segments = self.segments[self._at(start) :]
+        segments = self.segments_from(start)
         if found is not None:
             segment = next((one for one in segments if found.file.path.startswith(one.stem)), self.active)
             end = min(end, segment.bound(found.position + found.size))
@@ -721,7 +687,7 @@ class Log:
                 self.directory.retired_size += size
                 self._advance_start(self.segments[1].base)
                 del self.segments[0]
-                self.recovery_point = max(self.recovery_point, self.segments[0].base)
+                self.durability.note_deletion()
                 self.producers.remove(segment.base)
         except OSError as error:
             self.directory.note_failure(error)
@@ -750,9 +716,7 @@ class Log:
     def truncate(self, offset: int, *, now_ms: int) -> None:
         """Remove everything at or above `offset`, as a follower does to match its leader.
 
-        The truncation is forced to disk before anything else is written (`owes_cut`). Otherwise a power cut could bring
-        the removed records back in place of newer ones, below a high watermark that is already stored. The caller may
-        do that in a thread with `Flusher.force_cut`; if not, the next write does it.
+        The caller may force that to disk in a thread with `Flusher.force_cut`; if not, the next write does it.
         """
         if offset >= self.end:
             self.epochs.cut_end(offset)  # the leader may not know an epoch in which nothing was written
@@ -761,9 +725,9 @@ class Log:
             if offset < self.segments[0].base:
                 self.restart(offset, now_ms=now_ms)
                 return
-            keep = self._at(offset) + 1
-            self._remove(self.segments[keep:])
-            del self.segments[keep:]
+            gone = self.segments_from(offset)[1:]
+            self._remove(gone)
+            del self.segments[len(self.segments) - len(gone) :]
             self.active = self.segments[-1]
             self.active.truncate(offset)
             self.end = self.active.end
@@ -771,25 +735,7 @@ class Log:
         except OSError as error:
             self.directory.note_failure(error)
             raise self.directory.storage_error(error) from error
-        self.owes_cut = True
-
-    def plan_cut_flush(self) -> Flush:
-        """What to flush so that truncated records do not come back after a power cut."""
-        return Flush(self.disk, (self.active.file,), (), (self.path,), self.recovery_point, self.cuts)
-
-    def finish_cut_flush(self, flush: Flush) -> None:
-        """The planned files are on disk. This does not cover truncations made since the plan."""
-        if flush.cuts == self.cuts:
-            self.owes_cut = False
-
-    def force_cut(self) -> None:
-        """Force the truncation to disk now, blocking."""
-        flush = self.plan_cut_flush()
-        try:
-            carry_out(flush)
-        except OSError as error:
-            raise self.fail_sync(error) from error
-        self.finish_cut_flush(flush)
+        self.durability.owes_cut = True
 
     def restart(self, offset: int, *, now_ms: int) -> None:
         """Delete everything and start empty at `offset`, as a follower does whose leader has no older records."""
@@ -798,7 +744,7 @@ class Log:
         except OSError as error:
             self.directory.note_failure(error)
             raise self.directory.storage_error(error) from error
-        self.owes_cut = True
+        self.durability.owes_cut = True
 
     def _restart(self, offset: int, now_ms: int) -> None:
         self._remove(self.segments)
@@ -820,13 +766,8 @@ class Log:
 
     def _settle(self, now_ms: int) -> None:
         """Bring all derived state in line with the new end of the log."""
-        self.cuts += 1
         self.start = min(self.start, self.end)
-        self.recovery_point = min(self.recovery_point, self.end)
-        self._durable = min(self._durable, self.end)
-        self.owed = min(self.owed, self.end)
-        if self.owed <= self.recovery_point:
-            self.held = None
+        self.durability.note_cut()
         self.epochs.cut_end(self.end)
         self.epochs.flush()
         replay(self.segments, self.producers, start=self.start, end=self.end, now_ms=now_ms)
@@ -834,87 +775,6 @@ class Log:
             self._high = min(self._high, self.end)
 
     # Life.
-
-    def plan_flush(self, *, closed_only: bool = False) -> Flush | None:
-        """What must be forced to disk to advance the recovery point, None if it is at the end already."""
-        closed_only = closed_only and not self._doubtful
-        end = self.active.base if closed_only else self.end
-        if self.recovery_point >= end:
-            return None
-        chosen = self.segments[self._at(self.recovery_point) : -1 if closed_only else None]
-        if not chosen:
-            return None  # the log was restarted above its recovery point
-        for segment in chosen:
-            segment.write_transactions()  # recovery does not rebuild it below the recovery point
-        self.epochs.flush()  # same reason
-        indexes = [segment.stem + suffix for segment in self._rolled for suffix in SUFFIXES if suffix != LOG_SUFFIX]
-        folders: tuple[str, ...] = ()
-        if self._durable <= chosen[-1].base:
-            folders = (self.path, self.directory.path)  # new files, perhaps in a new folder
-        files, sizes = tuple(segment.file for segment in chosen), tuple(segment.size for segment in chosen)
-        return Flush(self.disk, files, tuple(indexes), folders, end, self.cuts, sizes if self._doubtful else ())
-
-    def flush_due(self, now_ms: int) -> Flush | None:
-        """What is due to be forced to disk by `flush.ms` or after a roll."""
-        if self.fault is not None or self.recovery_point >= self.end:
-            return None
-        due = now_ms - self.flushed_ms >= self.config.flush_ms or self.owed > self.recovery_point
-        return self.plan_flush(closed_only=not due)
-
-    @property
-    def may_come_due(self) -> bool:
-        """Whether `flush_due` can return a plan before the next roll, config change or `_owe`."""
-        if self._doubtful or self.config.flush_ms < LONG_MAX:
-            return True
-        return self.recovery_point < max(self.active.base, self.owed)
-
-    def flush(self, now_ms: int) -> None:
-        """Force everything to disk now, blocking."""
-        try:
-            flush = self.plan_flush()
-        except OSError as error:
-            self.directory.note_failure(error)
-            raise self.directory.storage_error(error) from error
-        if flush is not None:
-            try:
-                carry_out(flush)
-            except OSError as error:
-                raise self.fail_sync(error) from error
-            self.finish_flush(flush, now_ms)
-
-    def fail_sync(self, error: OSError) -> BrokerError:
-        """Handle a failed flush; returns the error to answer with. The directory goes offline: its content is unknown.
-
-        Exceptions: a full disk (everything is written again later), and no free descriptor (nothing was tried).
-        """
-        if error.errno in FULL:
-            self._doubtful = True
-            if self.fault is None:  # it may be deleted meanwhile
-                self.directory.unforced[self] = None
-        elif error.errno not in WANTING and not isinstance(error, FileNotFoundError):
-            self.directory.fail(error)
-        self.directory.note_failure(error)
-        return self.directory.storage_error(error)
-
-    def finish_flush(self, flush: Flush, now_ms: int) -> None:
-        """The planned files are on disk: advance the recovery point.
-
-        The plan does not count if the log was truncated since, because other records took the place of the flushed
-        ones. Nor if another flush has found the disk full since it began: the kernel reports a failure only once.
-        """
-        if flush.cuts == self.cuts and (flush.sizes or not self._doubtful):
-            self._doubtful = self._doubtful and not flush.sizes
-            forced = set(flush.indexes)
-            self._rolled = [segment for segment in self._rolled if segment.stem + OFFSET_SUFFIX not in forced]
-            before = self.settled_end
-            self.recovery_point = max(self.recovery_point, flush.end)
-            self._durable = max(self._durable, flush.end)
-            self.flushed_ms = now_ms
-            if self.held is not None:
-                if self.owed <= self.recovery_point:
-                    self.held = None
-                if self.on_forced is not None:
-                    self.on_forced(before)
 
     def set_topic_id(self, topic_id: bytes) -> None:
         if topic_id != self.topic_id:
@@ -932,8 +792,8 @@ class Log:
 
     def seal(self) -> None:
         """Write what a fast start from this folder needs. Appends may follow."""
-        if self.owes_cut:
-            self.force_cut()
+        if self.durability.owes_cut:
+            self.durability.force_cut()
         for segment in self.segments:
             segment.write_transactions()
         self.active.seal()

@@ -106,7 +106,7 @@ class Partition:
         self._count = 0
         self._site: Site | None = None
         self.led = False
-        log.on_forced = self._on_flush
+        log.durability.on_forced = self._on_flush
         if led:
             self.lead(epoch)
 
@@ -124,7 +124,7 @@ class Partition:
             self.log.high = followers.high
         self._release()
         self.wake()
-        if self.log.held is not None:
+        if self.log.durability.held is not None:
             self._force()
 
     def follow(self, epoch: int, leader_id: int) -> None:
@@ -186,7 +186,7 @@ class Partition:
             traffic = self.traffic
             traffic.messages_in += sound[0] + 1
             traffic.bytes_in += len(data)
-            if self.waits or self.commit_waits or self.followers is not None or self.log.held is not None:
+            if self.waits or self.commit_waits or self.followers is not None or self.log.durability.held is not None:
                 self._announce_append(len(data))
         return base
 
@@ -206,7 +206,7 @@ class Partition:
             raise self._judge(error) from None
         self.traffic.messages_in += len(records)
         self.traffic.bytes_in += size
-        if self.waits or self.commit_waits or self.followers is not None or self.log.held is not None:
+        if self.waits or self.commit_waits or self.followers is not None or self.log.durability.held is not None:
             self._announce_append(size)
         return base
 
@@ -222,7 +222,7 @@ class Partition:
         traffic, size = self.traffic, write[5] - write[4]
         traffic.messages_in += sound[0] + 1
         traffic.bytes_in += size
-        if self.waits or self.commit_waits or self.followers is not None or self.log.held is not None:
+        if self.waits or self.commit_waits or self.followers is not None or self.log.durability.held is not None:
             self._announce_append(size)
         return last
 
@@ -252,7 +252,8 @@ class Partition:
         followers = self.followers
         if followers is not None:
             assert self._site is not None
-            own_end = None if self.log.held is None else self.log.settled_end
+            durability = self.log.durability
+            own_end = None if durability.held is None else durability.settled_end
             if followers.note_append(self.log.end, steady_ms(self._site.clock), own_end=own_end):
                 self._set_high(followers.high)
             if not duplicate:
@@ -261,7 +262,7 @@ class Partition:
         if not duplicate:
             for wait in self.waits:
                 wait.grow(self, size)
-        if self.log.held is not None:
+        if self.log.durability.held is not None:
             self._force()
         elif followers is None:
             for wait in self.commit_waits:
@@ -283,7 +284,8 @@ class Partition:
     def _force(self) -> None:
         """Start the flush that `flush.messages` requires before the records may be read."""
         if self.flusher is None:
-            self.log.flush(self.log.flushed_ms)
+            durability = self.log.durability
+            durability.flush(durability.flushed_ms)
         elif self.log.fault is None:
             self.flusher.begin(self.log)
 
@@ -293,8 +295,10 @@ class Partition:
             return
         if self.followers is None:
             self._announce(before, self.log.high)
-        elif self._site is not None and self.followers.note_flush(self.log.settled_end, steady_ms(self._site.clock)):
-            self._set_high(self.followers.high)
+        elif self._site is not None:
+            settled_end, now_ms = self.log.durability.settled_end, steady_ms(self._site.clock)
+            if self.followers.note_flush(settled_end, now_ms):
+                self._set_high(self.followers.high)
 
     def replicate(self, data: memoryview, *, now_ms: int) -> None:
         """As a follower: append what the leader sent."""
@@ -316,11 +320,11 @@ class Partition:
         Otherwise a future for that, which may fail with NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS_AFTER_APPEND or
         KAFKA_STORAGE_ERROR.
         """
-        log = self.log
-        if log.owed > log.recovery_point:
+        durability = self.log.durability
+        if durability.owes_flush:
             if self.flusher is not None:
                 return asyncio.ensure_future(self._wait_for_flush_and_commit(offset))
-            log.flush(log.flushed_ms)
+            durability.flush(durability.flushed_ms)
         if self.followers is None and self.led:
             return None
         return self._wait_for_replicas(offset)
@@ -329,7 +333,7 @@ class Partition:
         assert self.flusher is not None
         replicated = self._wait_for_replicas(offset)
         try:
-            await self.flusher.wait_for(self.log, self.log.owed)
+            await self.flusher.wait_for(self.log, self.log.durability.owed)
         except BaseException:
             if replicated is not None:
                 replicated.cancel()

@@ -85,12 +85,12 @@ def test_an_aborted_transaction_is_known_although_its_index_could_not_be_written
     aborted = log.list_aborted(0, log.end)
     assert aborted == [(7, 0)]
     with pytest.raises(BrokerError):
-        log.flush(NOW_MS)
-    assert log.recovery_point == 0, "recovery has to look at the marker again"
+        log.durability.flush(NOW_MS)
+    assert log.durability.recovery_point == 0, "recovery has to look at the marker again"
     disk.full = end == "full to the end"
     if end == "flush and crash":
-        log.flush(NOW_MS)
-        assert log.recovery_point == log.end
+        log.durability.flush(NOW_MS)
+        assert log.durability.recovery_point == log.end
     elif end != "crash":
         asyncio.run(store.close())
     shutil.copytree(tmp_path / "data", tmp_path / "copy")
