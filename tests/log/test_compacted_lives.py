@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-from log.making import TOPIC_ID, StillClock, a_store, settings
+from log.making import TOPIC_ID, StillClock, a_store, append, settings
 from log.test_compaction import HastyDisk
 
 from ottla.log import compaction
@@ -98,7 +98,7 @@ class Life:
             base_sequence=sequence if producer >= 0 else -1,
             transactional=producer in PRODUCERS,
         )
-        appended = self.log.append(memoryview(data), epoch=0, now_ms=self.clock.ms, produce_version=9)
+        appended = append(self.log, memoryview(data), now_ms=self.clock.ms)
         assert not appended.duplicate
         self.sequences[producer] = sequence + len(records)
         return {appended.base + at: pair for at, pair in enumerate(pairs)}
@@ -114,7 +114,7 @@ class Life:
         data = batch.build(
             [marker], producer_id=producer, producer_epoch=self.epochs[producer], transactional=True, control=True
         )
-        self.log.append(memoryview(data), epoch=0, now_ms=self.clock.ms, produce_version=11, client=False)
+        append(self.log, memoryview(data), now_ms=self.clock.ms, produce_version=11, client=False)
         written = self.open.pop(producer)
         if commit:
             self.committed |= written

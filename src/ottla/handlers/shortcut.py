@@ -41,8 +41,8 @@ from ottla.handlers.produce import (
     pieces,
     refuse_append,
 )
-from ottla.log.log import RETRY
-from ottla.log.planned_write import write_planned
+from ottla.log.append import RETRY, fitting
+from ottla.log.planned_write import undo_write, write_planned
 from ottla.records.batch import CODEC_MASK, HEADER_SIZE
 from ottla.records.native import produce_reader
 from ottla.records.validate import ON_LOOP, ZSTD_SINCE, LargeError
@@ -259,7 +259,7 @@ class Shortcut:
                 run.waits = True
         if count < len(writes):
             partition = partitions[count]
-            run.refused = refuse_append(partition.index, partition.log.undo_write(writes[count], result), partition)
+            run.refused = refuse_append(partition.index, undo_write(partition.log, writes[count], result), partition)
         return True
 
     def _find_alike(self, entries: Sequence[ProduceEntry]) -> list[Partition]:
@@ -433,7 +433,7 @@ def write(partition: Partition, run: Sequence[Placed]) -> None:
     try:
         count = partition.append_run(batches)
     except BrokerError as error:  # of all batches in this write
-        for one in run[: len(log.fitting(batches))]:
+        for one in run[: len(fitting(log, batches))]:
             one.result = refuse_append(partition.index, error, partition)
         return
     for one in run[:count]:

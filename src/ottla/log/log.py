@@ -3,8 +3,8 @@
     start ≤ offset < end      readable offsets; retention and DeleteRecords move `start`, appends move `end`
     high                      high watermark: records below it are replicated; retention deletes only below it
 
-`append` is the hot path: it validates once, writes once, and keeps everything else to a few comparisons. State changes
-only after the write has succeeded, so a failed append changes nothing.
+`write` is in the hot path: one write, and a few comparisons. What comes before it is in `append`, `planned_write` and
+`replicate`. State changes only after the write has succeeded, so a failed append changes nothing.
 
 Closed segments never change. Retention deletes them and compaction replaces them: their files get the suffix `.deleted`
 at once and are removed after `file.delete.delay.ms`, so that a reader in another process has time to finish.
@@ -21,51 +21,26 @@ from ottla.log.checkpoints import write_topic_id
 from ottla.log.directory import FULL
 from ottla.log.durability import Durability
 from ottla.log.recall import batches_before
-from ottla.log.recovery import checksum_ok, marker_of, replay
+from ottla.log.recovery import replay
 from ottla.log.retention import count_expired
 from ottla.log.seek import first_since, latest
 from ottla.log.segment import DELETED, LOG_SUFFIX, Segment, Slice
-from ottla.log.snapshots import SEQUENCE_MASK
-from ottla.log.spans import FoundSpan, look
 from ottla.log.transactions import Aborted, write_counts
-from ottla.records import batch
-from ottla.records.native import own_batch
-from ottla.records.own_batch import IN_TRANSACTION, MARKER, PLAIN
-from ottla.records.place import STAMP, STAMP_SIZE, rebase
-from ottla.records.validate import keeps_own, terms_of, validate
+from ottla.records.validate import keeps_own, terms_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ottla.config.topic import TopicConfig
     from ottla.log.directory import Directory
-    from ottla.log.planned_write import PlannedWrite
     from ottla.log.producers import Completed
     from ottla.log.recovery import Loaded
     from ottla.log.seek import Hit
     from ottla.log.snapshots import Batch
-    from ottla.records.batch import Header
+    from ottla.records.batch import Entry, Header
     from ottla.records.markers import EndMarker
-    from ottla.records.native import Sound
-    from ottla.records.own_batch import OwnRecord
-    from ottla.records.validate import Accepted
 
 NOTHING_KNOWN: Mapping[int, Hit | None] = {}
-
-NOBODY = (batch.NO_PRODUCER, -1)  # the producer of records that are in no transaction, and its epoch
-PRODUCE_VERSION = 11  # Produce version of our own batches: the newest
-RETRY = -1  # returned instead of an offset: the batch is a duplicate, already in the log
-
-_new = tuple.__new__
-_stamp = STAMP.pack
-
-
-class Appended(NamedTuple):
-    base: int
-    last: int
-    append_time: int  # -1 unless the topic has LogAppendTime
-    start: int
-    duplicate: bool  # a retry: base and last are those of the first try
 
 
 class Located(NamedTuple):
@@ -81,8 +56,6 @@ class Log:
         "__weakref__",
         "_aborts",
         "_high",
-        "_own_size_max",
-        "_segment_bytes",
         "active",
         "compacted",
         "config",
@@ -95,8 +68,10 @@ class Log:
         "fault",
         "id_lost",
         "index",
+        "own_size_max",
         "path",
         "producers",
+        "segment_bytes",
         "segments",
         "start",
         "terms",
@@ -115,8 +90,8 @@ class Log:
         self.durability: Durability = Durability(self, loaded.now_ms)
         self.compacted: int | None = None  # first offset that has not been compacted
         self._high: int | None = None
-        self._segment_bytes = 0
-        self._own_size_max = -1  # up to this size our own batches are stored as we build them
+        self.segment_bytes = 0
+        self.own_size_max = -1  # up to this size our own batches are stored as we build them
         self.settle_in(directory, folder, loaded)
 
     def settle_in(self, directory: Directory, folder: str, loaded: Loaded) -> None:
@@ -141,10 +116,10 @@ class Log:
     def reconfigure(self, config: TopicConfig) -> None:
         self.config = config
         self.directory.unforced[self] = None
-        self._segment_bytes = config.segment_bytes
+        self.segment_bytes = config.segment_bytes
         self.durability.flush_messages = config.flush_messages
         self.terms = terms_of(config)  # None: batches are not stored as received
-        self._own_size_max = min(config.max_message_bytes, config.segment_bytes) if keeps_own(config) else -1
+        self.own_size_max = min(config.max_message_bytes, config.segment_bytes) if keeps_own(config) else -1
         self.active.reconfigure(config)
 
     @property
@@ -175,175 +150,9 @@ class Log:
     def __repr__(self) -> str:
         return f"Log({self.topic}-{self.index}, {self.start}..{self.end})"
 
-    # Appending.
+    # Writing.
 
-    def append(
-        self,
-        data: memoryview,
-        *,
-        epoch: int,
-        now_ms: int,
-        produce_version: int,
-        client: bool = True,
-        accepted: Accepted | None = None,
-    ) -> Appended:
-        """Append a producer's data, as the leader. On BrokerError nothing has changed.
-
-        `accepted`: the data was already validated in another thread, after a LargeError here.
-        """
-        if self.fault is not None:
-            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
-        if self.durability.owes_cut:
-            self.durability.force_cut()
-        if accepted is None:
-            accepted = validate(
-                data,
-                self.config,
-                base=self.end,
-                epoch=epoch,
-                now_ms=now_ms,
-                produce_version=produce_version,
-                client=client,
-            )
-        else:
-            accepted = rebase(accepted, self.end, epoch)
-        base, last, max_timestamp, _, append_time, header, parts, size = accepted
-        if header is None:
-            return self._append_messages(parts, size, base, last, append_time, now_ms)
-        marker = None
-        if header.producer_id >= 0:
-            if header.attributes & batch.CONTROL:
-                marker = self._check_marker(header, data)
-            else:
-                duplicate = self.producers.check(header, client=client)
-                if duplicate is not None:
-                    return Appended(duplicate.base, duplicate.last, duplicate.timestamp, self.start, True)
-        self._write(parts, size, last, max_timestamp, epoch, now_ms, marks=marker is not None)
-        if header.producer_id >= 0:
-            self._note_producer(header, base, last, max_timestamp, marker)
-        return _new(Appended, (base, last, append_time, self.start, False))
-
-    def append_sound(self, data: memoryview, sound: Sound, epoch: int, now_ms: int) -> int:
-        """Fast path: append a client's batch that needs only its offset and epoch filled in.
-
-        Returns its base offset, or RETRY if it is a duplicate. Raises as `append`, which takes any batch but is slower.
-        """
-        if self.fault is not None:
-            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
-        if self.durability.owes_cut:
-            self.durability.force_cut()
-        delta, max_timestamp, producer_id = sound
-        header = None
-        if producer_id >= 0:
-            header = batch.header(data)
-            if self.producers.check(header) is not None:
-                return RETRY
-        base, size = self.end, len(data)
-        parts: list[bytes | memoryview] = [_stamp(base, size - batch.LOG_OVERHEAD, epoch), data[STAMP_SIZE:]]
-        self._write(parts, size, base + delta, max_timestamp, epoch, now_ms)
-        if header is not None:
-            self._note_producer(header, base, base + delta, max_timestamp, None)
-        return base
-
-    def append_own(
-        self,
-        records: Sequence[OwnRecord],
-        epoch: int,
-        now_ms: int,
-        producer: tuple[int, int] | None = None,
-        marker: EndMarker | None = None,
-    ) -> tuple[int, int]:
-        """Append records of this broker itself, in one batch. Returns the offset of the first and the batch's size.
-
-        `producer`, an id and its epoch: they are part of this producer's transaction, or end it if they are the
-        content of a `marker`. On BrokerError nothing has changed.
-        """
-        if self.fault is not None:
-            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
-        if self.durability.owes_cut:
-            self.durability.force_cut()
-        kind = PLAIN if producer is None else IN_TRANSACTION if marker is None else MARKER
-        producer_id, producer_epoch = producer or NOBODY
-        base, header = self.end, None
-        data = own_batch(records, base, epoch, now_ms, producer_id, producer_epoch, kind)
-        size, last = len(data), base + len(records) - 1
-        if size > self._own_size_max:
-            whole = memoryview(data)
-            self.append(whole, epoch=epoch, now_ms=now_ms, produce_version=PRODUCE_VERSION, client=False)
-            return base, size
-        if producer_id >= 0:
-            header = batch.header(data)
-            if marker is None:
-                self.producers.check(header, client=False)
-            else:
-                self.producers.check_marker(producer_id, producer_epoch, marker.coordinator_epoch)
-        self._write((data,), size, last, now_ms, epoch, now_ms, marks=marker is not None)
-        if header is not None:
-            self._note_producer(header, base, last, now_ms, marker)
-        return base, size
-
-    def append_run(self, run: Sequence[tuple[memoryview, Sound]], epoch: int) -> int:
-        """Append as many of these batches as possible with one write, in order. Returns how many.
-
-        It stops, perhaps before the first, at a batch that needs more work: pass that one to `append_sound`.
-        BrokerError: the write of the batches that `fitting` chose has failed, and nothing has changed.
-        """
-        if self.fault is not None or self.durability.owes_cut:
-            return 0
-        headers = self.fitting(run)
-        base, size, last = self.end, 0, self.end - 1
-        parts: list[bytes | memoryview] = []
-        entries = []
-        for data, (delta, max_timestamp, _) in run[: len(headers)]:
-            length = len(data)
-            parts += _stamp(last + 1, length - batch.LOG_OVERHEAD, epoch), data[STAMP_SIZE:]
-            last += delta + 1
-            entries.append((length, last, max_timestamp))
-            size += length
-        if not entries:
-            return 0
-        try:
-            self.active.append_run(parts, size, entries)
-        except OSError as error:
-            self.directory.note_failure(error)
-            raise self.directory.storage_error(error) from error
-        end = self.end = last + 1
-        if epoch != self.epochs.latest and epoch >= 0:
-            self.epochs.assign(epoch, base)
-        first = base
-        for header, (_, last, max_timestamp) in zip(headers, entries, strict=True):
-            if header is not None:
-                self._note_producer(header, first, last, max_timestamp, None)
-            first = last + 1
-        durability = self.durability
-        if end - durability.recovery_point >= durability.flush_messages:
-            durability.owe(base)
-        return len(entries)
-
-    def fitting(self, run: Sequence[tuple[memoryview, Sound]]) -> list[Header | None]:
-        """Headers of the leading batches that fit the active segment and are in sequence. None: no producer id."""
-        segment, size, last = self.active, self.active.size, self.end - 1
-        expected: dict[int, tuple[int, int]] = {}  # epoch and next sequence of producers in the run
-        headers: list[Header | None] = []
-        for data, (delta, max_timestamp, producer_id) in run:
-            size += len(data)
-            last += delta + 1
-            if size > self._segment_bytes or last > segment.offset_max or max_timestamp > segment.roll_at:
-                break
-            header = None
-            if producer_id >= 0:
-                header = batch.header(data)
-                number = header.producer_epoch, header.base_sequence
-                known = expected.get(producer_id)
-                if known != number and (known is not None or not self.producers.admits(header)):
-                    break
-                expected[producer_id] = header.producer_epoch, (header.base_sequence + delta + 1) & SEQUENCE_MASK
-            headers.append(header)
-            if not segment.size:
-                break  # when it is to be rolled is known once it has a batch
-        return headers
-
-    def _write(
+    def write(
         self,
         parts: Sequence[bytes | memoryview],
         size: int,
@@ -357,7 +166,7 @@ class Log:
         """Write a batch that begins at the end of the log. `marks`: it ends a transaction."""
         segment = self.active
         try:
-            full = segment.size + size > self._segment_bytes or last > segment.offset_max
+            full = segment.size + size > self.segment_bytes or last > segment.offset_max
             if full or max_timestamp > segment.roll_at:
                 segment = self._room(size, last, max_timestamp, now_ms)
             if marks:
@@ -374,77 +183,8 @@ class Log:
         if end - durability.recovery_point >= durability.flush_messages:
             durability.owe(base)
 
-    def plan_write(self, frame: memoryview, start: int, end: int, sound: Sound, epoch: int) -> PlannedWrite | None:
-        """Decide where a batch of the frame goes: see `planned_write`. None: pass it to `append_sound`."""
-        segment = self.active
-        delta, max_timestamp, producer_id = sound
-        position, base = segment.size, self.end
-        if (
-            max_timestamp > segment.roll_at
-            or position + end - start > self._segment_bytes
-            or base + delta > segment.offset_max
-            or not position  # when it is to be rolled is known once it has a batch
-            or self.fault is not None
-            or self.durability.owes_cut
-        ):
-            return None
-        file, header = segment.opened, None
-        segment.used = True
-        if producer_id >= 0:
-            header = batch.header(frame[start:end])
-            if not self.producers.admits(header):
-                return None
-        return None if file is None else (file.fd, position, base, epoch, start, end, header, file)
-
-    def finish_write(self, write: PlannedWrite, sound: Sound) -> int:
-        """Record that the batch was written. Returns its last offset."""
-        _, position, base, epoch, start, stop, header, _ = write
-        delta, max_timestamp, _ = sound
-        last = base + delta
-        self.active.extend(position, stop - start, last, max_timestamp)
-        end = self.end = last + 1
-        if epoch != self.epochs.latest and epoch >= 0:
-            self.epochs.assign(epoch, base)
-        durability = self.durability
-        if end - durability.recovery_point >= durability.flush_messages:
-            durability.owe(base)
-        if header is not None:
-            self._note_producer(header, base, last, max_timestamp, None)
-        return last
-
-    def undo_write(self, write: PlannedWrite, result: int | OSError) -> BrokerError:
-        """Cut off what a failed write left in the file. `result` is that of `write_planned`. Returns the error."""
-        _, position, _, _, start, end, _, file = write
-        try:
-            self.active.undo(file, position, end - start, result)
-        except OSError as error:
-            self.directory.note_failure(error)
-            return self.directory.storage_error(error)
-
-    def _check_marker(self, header: Header, data: memoryview) -> EndMarker | None:
-        """The end marker in a control batch, None if it has none. BrokerError if the marker is fenced."""
-        marker = marker_of(data)
-        if marker is not None:
-            self.producers.check_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch)
-        return marker
-
-    def _recall(self, offset: int, producer_id: int, epoch: int) -> list[Batch]:
-        try:
-            return batches_before(self.segments, offset, producer_id, epoch)
-        except OSError as error:
-            self.directory.note_failure(error)
-            raise self.directory.storage_error(error) from error
-
-    def _append_messages(
-        self, parts: Sequence[bytes | memoryview], size: int, base: int, last: int, append_time: int, now_ms: int
-    ) -> Appended:
-        """For a topic stored as magic 0 or 1: any number of messages without a common header."""
-        if size:
-            data = b"".join(parts)
-            self._append_run(data, list(batch.entries(data)), now_ms)
-        return Appended(base, last, append_time, self.start, False)
-
-    def _append_run(self, data: bytes | memoryview, entries: list[batch.Entry], now_ms: int) -> None:
+    def write_entries(self, data: bytes | memoryview, entries: list[Entry], now_ms: int) -> None:
+        """Write batches, or messages in an old format, with offsets from the end of the log on. Not their epochs."""
         if self.durability.owes_cut:
             self.durability.force_cut()
         base, last = self.end, entries[-1].last_offset
@@ -460,45 +200,8 @@ class Log:
         if end - durability.recovery_point >= durability.flush_messages:
             durability.owe(base)
 
-    def replicate(self, data: memoryview, *, now_ms: int) -> int:
-        """Append batches from the leader with their offsets and epochs unchanged. Returns the new end.
-
-        An incomplete batch at the end is ignored. BrokerError(CORRUPT_MESSAGE) when a checksum is wrong or an offset is
-        below the end of the log: then nothing is appended.
-        """
-        if self.fault is not None:
-            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
-        entries = list(batch.entries(data))
-        if not entries:
-            return self.end
-        headers = [check_copy(data, entry) for entry in entries]
-        if self.start == self.end and entries[0].base_offset < self.end <= entries[0].last_offset:
-            self._restart_within(entries[0].base_offset, now_ms)
-        expected = self.end
-        for entry in entries:
-            if (entry.base_offset if entry.base_offset >= 0 else entry.last_offset) < expected:
-                raise BrokerError(
-                    ErrorCode.CORRUPT_MESSAGE, f"{self!r}: batch at {entry.base_offset}, expected {expected} or later"
-                )
-            expected = entry.last_offset + 1
-        whole = entries[-1].position + entries[-1].size
-        self._append_run(data[:whole], entries, now_ms)
-        for header, entry in zip(headers, entries, strict=True):
-            if header is not None:
-                self.epochs.recall(header.leader_epoch, header.base_offset)
-                if header.producer_id >= 0:
-                    marker = marker_of(data[entry.position :]) if header.control else None
-                    self._note_producer(header, header.base_offset, header.last_offset, header.max_timestamp, marker)
-        self.epochs.flush()
-        return self.end
-
-    def _restart_within(self, base: int, now_ms: int) -> None:
-        """The leader's log starts inside a batch: an empty log takes the whole batch and keeps that start offset."""
-        start = self.start
-        self.restart(base, now_ms=now_ms)
-        self.start = start
-
-    def _note_producer(self, header: Header, base: int, last: int, timestamp: int, marker: EndMarker | None) -> None:
+    def note_producer(self, header: Header, base: int, last: int, timestamp: int, marker: EndMarker | None) -> None:
+        """Update the producer's state for a batch that was written. `marker`: it ends a transaction."""
         completed = self.producers.update(header, base, last, timestamp, marker)
         if completed is not None and completed.aborted:
             self._note_aborted(completed)
@@ -539,6 +242,13 @@ class Log:
             self.producers.snapshot(self.end, sync=False)
         except OSError as error:
             self.directory.note_failure(error)
+
+    def _recall(self, offset: int, producer_id: int, epoch: int) -> list[Batch]:
+        try:
+            return batches_before(self.segments, offset, producer_id, epoch)
+        except OSError as error:
+            self.directory.note_failure(error)
+            raise self.directory.storage_error(error) from error
 
     # Reading.
 
@@ -817,19 +527,6 @@ class Log:
         self.directory.logs.discard(self)
         self.directory.unforced.pop(self, None)
         self.directory.shrunk.pop(self, None)
-
-
-def check_copy(data: memoryview, entry: batch.Entry) -> Header | None:
-    """Check a batch copied from another broker; its header, None before magic 2. BrokerError on a wrong checksum."""
-    if entry.magic == batch.MAGIC:
-        header = batch.header(data, entry.position)
-        if header.last_offset_delta >= 0 and batch.crc_ok(data, entry.position, header):
-            return header
-        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the batch at {entry.base_offset} is wrong")
-    span = look(data, entry.position, entry.position, len(data))
-    if span is None or not checksum_ok(FoundSpan(span, data, entry.position)):
-        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the message at {entry.base_offset} is wrong")
-    return None
 
 
 def _base(segment: Segment) -> int:

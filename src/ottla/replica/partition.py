@@ -20,15 +20,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.clock import steady_ms
 from ottla.cluster.topic_names import is_internal
 from ottla.errors import BrokerError, ErrorCode
-from ottla.log.log import RETRY
+from ottla.log.append import RETRY, append, append_own, append_run, append_sound
+from ottla.log.planned_write import finish_write, plan_write
+from ottla.log.replicate import replicate
 from ottla.replica.traffic import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ottla.clock import Clock
+    from ottla.log.append import Appended
     from ottla.log.flush import Flusher
-    from ottla.log.log import Appended, Log
+    from ottla.log.log import Log
     from ottla.log.planned_write import PlannedWrite
     from ottla.records.markers import EndMarker
     from ottla.records.native import Sound
@@ -157,7 +160,8 @@ class Partition:
     ) -> Appended:
         self._require_leadership(acks)
         try:
-            appended = self.log.append(
+            appended = append(
+                self.log,
                 data,
                 epoch=self.epoch,
                 now_ms=now_ms,
@@ -175,11 +179,11 @@ class Partition:
         return appended
 
     def append_sound(self, data: memoryview, sound: Sound, now_ms: int, acks: int) -> int:
-        """Fast path of `append` for batches that need only their offset and epoch: see `Log.append_sound`."""
+        """Fast path of `append` for batches that need only their offset and epoch: see `log/append.py`."""
         if self.followers is not None or not self.led:
             self._require_leadership(acks)
         try:
-            base = self.log.append_sound(data, sound, self.epoch, now_ms)
+            base = append_sound(self.log, data, sound, self.epoch, now_ms)
         except BrokerError as error:
             raise self._judge(error) from None
         if base != RETRY:
@@ -197,11 +201,11 @@ class Partition:
         producer: tuple[int, int] | None = None,
         marker: EndMarker | None = None,
     ) -> int:
-        """Append records of this broker itself: see `Log.append_own`. Returns the offset of the first."""
+        """Append records of this broker itself: see `log/append.py`. Returns the offset of the first."""
         if self.followers is not None or not self.led:
             self._require_leadership(ALL)
         try:
-            base, size = self.log.append_own(records, self.epoch, now_ms, producer, marker)
+            base, size = append_own(self.log, records, self.epoch, now_ms, producer, marker)
         except BrokerError as error:
             raise self._judge(error) from None
         self.traffic.messages_in += len(records)
@@ -211,14 +215,14 @@ class Partition:
         return base
 
     def plan_write(self, frame: memoryview, start: int, end: int, sound: Sound, acks: int) -> PlannedWrite | None:
-        """Decide where a batch goes: see `Log.plan_write`. None: pass it to `append_sound`."""
+        """Decide where a batch goes: see `log/planned_write.py`. None: pass it to `append_sound`."""
         if self.followers is not None and acks == ALL and not self.has_enough():
             return None
-        return self.log.plan_write(frame, start, end, sound, self.epoch) if self.led else None
+        return plan_write(self.log, frame, start, end, sound, self.epoch) if self.led else None
 
     def finish_write(self, write: PlannedWrite, sound: Sound) -> int:
         """Record that the batch was written. Returns its last offset."""
-        last = self.log.finish_write(write, sound)
+        last = finish_write(self.log, write, sound)
         traffic, size = self.traffic, write[5] - write[4]
         traffic.messages_in += sound[0] + 1
         traffic.bytes_in += size
@@ -227,10 +231,10 @@ class Partition:
         return last
 
     def append_run(self, run: Sequence[tuple[memoryview, Sound]]) -> int:
-        """Append several batches with one write: see `Log.append_run`. Returns 0 if the partition has followers."""
+        """Append several batches with one write: see `log/append.py`. Returns 0 if the partition has followers."""
         if self.followers is not None or not self.led:
             return 0
-        count = self.log.append_run(run, self.epoch)
+        count = append_run(self.log, run, self.epoch)
         size = 0
         for data, (delta, _, _) in run[:count]:
             size += len(data)
@@ -302,7 +306,7 @@ class Partition:
 
     def replicate(self, data: memoryview, *, now_ms: int) -> None:
         """As a follower: append what the leader sent."""
-        self.log.replicate(data, now_ms=now_ms)
+        replicate(self.log, data, now_ms=now_ms)
         self.traffic.replicated_in += len(data)
         for wait in self.waits:
             wait.grow(self, len(data))
