@@ -15,6 +15,7 @@ from log.making import TOPIC_ID, StillClock, a_store, append, settings
 from log.test_compaction import HastyDisk
 
 from ottla.log import compaction
+from ottla.log.retention import retain
 from ottla.records import batch
 from ottla.records.markers import read_marker
 
@@ -137,7 +138,7 @@ class Life:
     def delete_records(self) -> None:
         if self.log.config.deletes:
             self.log.delete_before(self.random.randint(self.log.start, (self.log.start + self.log.end) // 2))
-            self.log.retain(self.clock.ms)
+            retain(self.log, self.clock.ms)
 
     def restart(self) -> None:
         asyncio.run(self.store.close())

@@ -11,6 +11,7 @@ from log.making import NOW_MS, FaultyDisk, StillClock, a_log, append, everything
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.flush import Flusher
+from ottla.log.truncation import truncate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,7 +160,7 @@ def test_a_log_that_was_cut_meanwhile_does_not_believe_an_old_flush(tmp_path: Pa
     append(log, produced(5))
     flush = log.durability.plan_flush()
     assert flush is not None
-    log.truncate(0, now_ms=NOW_MS)
+    truncate(log, 0, now_ms=NOW_MS)
     append(log, produced(2))
     log.durability.finish_flush(flush, NOW_MS)
     assert log.durability.recovery_point == 0

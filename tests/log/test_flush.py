@@ -9,6 +9,7 @@ import pytest
 from log.making import NOW_MS, FaultyDisk, a_log, append, produced
 
 from ottla.log.flush import carry_out
+from ottla.log.retention import retain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +49,7 @@ def test_what_was_deleted_meanwhile_is_passed_over(tmp_path: Path) -> None:
     flush = log.durability.plan_flush()
     assert flush is not None
     log.delete_before(7)
-    log.retain(NOW_MS)
+    retain(log, NOW_MS)
     log.doomed.pop().remove(".deleted")
     carry_out(flush)
     log.durability.finish_flush(flush, NOW_MS)

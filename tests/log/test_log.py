@@ -1,12 +1,10 @@
-"""The log of a partition: assigned offsets, reads, deletion of old segments, and faults."""
+"""The log of a partition: reads, transactions, deletion of records, and faults."""
 
 from __future__ import annotations
 
 import errno
 import os
-from random import Random
 from typing import TYPE_CHECKING
-from unittest import mock
 
 import pytest
 from log.making import (
@@ -16,8 +14,6 @@ from log.making import (
     a_log,
     append,
     end_transaction,
-    everything,
-    from_producer,
     in_transaction,
     produced,
     settings,
@@ -25,9 +21,9 @@ from log.making import (
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.replicate import replicate
+from ottla.log.retention import retain
 from ottla.log.transactions import TransactionIndex
 from ottla.records import batch
-from ottla.sim.disk import Device, SimDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -201,7 +197,7 @@ def test_the_list_of_aborted_transactions_goes_with_the_bytes_that_are_read(tmp_
         assert len(listed) < len(needed) + 10
 
 
-# Deleting and truncating.
+# Deleting.
 
 
 def test_deleting_records_hides_them_at_once_and_their_segments_with_the_next_retention(tmp_path: Path) -> None:
@@ -215,7 +211,7 @@ def test_deleting_records_hides_them_at_once_and_their_segments_with_the_next_re
     assert found is not None
     assert batch.header(found.read()).base_offset == 4, "the batch that holds it stays whole"
     before = len(log.segments)
-    assert log.retain(NOW_MS) == 1
+    assert retain(log, NOW_MS) == 1
     assert len(log.segments) == before - 1
     deleted = {path.name for path in log.folder.iterdir() if path.name.endswith(".deleted")}
     assert deleted == {f"00000000000000000000{suffix}.deleted" for suffix in (".log", ".index", ".timeindex")}
@@ -231,51 +227,6 @@ def test_records_above_the_high_watermark_cannot_be_deleted(tmp_path: Path) -> N
         log.delete_before(3)
     assert code_of(failure) == ErrorCode.OFFSET_OUT_OF_RANGE
     assert log.delete_before(2) == 2
-
-
-def test_truncation_takes_producers_epochs_and_the_high_watermark_along(tmp_path: Path) -> None:
-    log = a_log(tmp_path, segment_bytes=300)
-    append(log, from_producer(0, count=2), epoch=1)
-    append(log, from_producer(2, count=2), epoch=2)
-    append(log, from_producer(4, count=2), epoch=3)
-    log.high = 6
-    log.durability.flush(NOW_MS)
-    log.truncate(4, now_ms=NOW_MS)
-    assert (log.end, log.high, log.epochs.latest) == (4, 4, 2)
-    assert (log.durability.recovery_point, log.durability.cuts) == (4, 1)
-    assert append(log, from_producer(4), epoch=5).base == 4, "the producer's next sequence is the one that was cut off"
-    log.truncate(99, now_ms=NOW_MS)
-    assert (log.end, log.durability.cuts) == (5, 1)
-
-
-def test_what_was_cut_off_does_not_come_back_in_place_of_what_was_written_after_it(tmp_path: Path) -> None:
-    device = Device(Random(1))
-    log = a_log(tmp_path, SimDisk(device))
-    append(log, produced(4), epoch=1)
-    append(log, produced(4, size=11), epoch=1)
-    log.durability.flush(NOW_MS)
-    log.truncate(4, now_ms=NOW_MS)
-    kept = everything(log)
-    append(log, produced(4, size=12), epoch=2)
-    with mock.patch.object(device, "_survivor", lambda safe, now: safe):
-        device.cut_power()
-    assert (log.folder / "00000000000000000000.log").read_bytes() == kept
-
-
-def test_truncation_below_the_first_segment_starts_anew(tmp_path: Path) -> None:
-    log = a_log(tmp_path, segment_bytes=200, file_delete_delay_ms=0)
-    for _ in range(4):
-        append(log, produced(2))
-    log.delete_before(6)
-    log.retain(NOW_MS)
-    log.truncate(1, now_ms=NOW_MS)
-    assert (log.start, log.end, log.size) == (1, 1, 0)
-    assert append(log, produced(1)).base == 1
-    log.restart(1000, now_ms=NOW_MS)
-    assert (log.start, log.end) == (1000, 1000)
-    assert log.epochs.entries == []
-    assert append(log, produced(1)).base == 1000
-    assert {path.name for path in log.folder.glob("*.log")} == {"00000000000000001000.log"}
 
 
 # Faults.

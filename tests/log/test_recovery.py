@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log.making import NOW_MS, TOPIC_ID, StillClock, a_store, append, everything, produced, records
-from log.test_log import end_transaction, from_producer, in_transaction
+from log.making import (
+    NOW_MS,
+    TOPIC_ID,
+    StillClock,
+    a_store,
+    append,
+    end_transaction,
+    everything,
+    from_producer,
+    in_transaction,
+    produced,
+    records,
+)
 
 from ottla.config import load, topic_config
 from ottla.disk import RealDisk

@@ -20,17 +20,20 @@ from ottla.log.directory import FULL, WANTING
 from ottla.log.flush import Flush, carry_out
 from ottla.log.index import OFFSET_SUFFIX
 from ottla.log.segment import LOG_SUFFIX, SUFFIXES
+from ottla.log.transactions import write_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.errors import BrokerError
     from ottla.log.log import Log
+    from ottla.log.recovery import Loaded
     from ottla.log.segment import Segment
 
 
 class Durability:
     __slots__ = (
+        "_counts",
         "_doubtful",
         "_durable",
         "_log",
@@ -55,18 +58,20 @@ class Durability:
         self.cuts = 0  # incremented by truncation and moves: copies and flush plans made before are invalid
         self.flushed_ms = now_ms
         self.flush_messages = log.config.flush_messages
+        self._counts: dict[int, int] = {}  # aborted transactions by segment, as last written to their file
         self._doubtful = False  # whether the disk was full at the last flush
         self._durable = 0  # below it file names are on disk too, not only contents
         self._rolled: list[Segment] = []  # closed segments whose indexes are not on disk yet
 
-    def settle_in(self, recovery_point: int) -> None:
+    def settle_in(self, loaded: Loaded) -> None:
         """The log uses the files of a folder: at opening, and after a move from another directory."""
-        segments = self._log.segments
+        segments, recovery_point = loaded.segments, loaded.recovery_point
         # The checkpoint may be older than the deletion of the oldest segments.
         self.recovery_point = max(recovery_point, segments[0].base)
         # The recovery point may be past the closed segments already, without their indexes.
         self._rolled = [segment for segment in segments[:-1] if segment.end > recovery_point]
         self._durable = recovery_point
+        self._counts = loaded.aborts
 
     @property
     def owes_flush(self) -> bool:
@@ -220,3 +225,22 @@ class Durability:
         except OSError as error:
             raise self.fail_sync(error) from error
         self.finish_cut_flush(flush)
+
+    # Stopping.
+
+    def seal(self) -> None:
+        """Write what a fast start from this folder needs. Appends may follow."""
+        log = self._log
+        if self.owes_cut:
+            self.force_cut()
+        for segment in log.segments:
+            segment.write_transactions()
+        log.active.seal()
+        if log.active.aborts:
+            log.active.transactions.force()  # unlike the other small files, it has no checksum
+        counts = {segment.base: len(segment.transactions.entries) for segment in log.segments if segment.aborts}
+        if counts != self._counts:
+            write_counts(log.disk, log.path, counts)
+            self._counts = counts
+        log.epochs.flush(log.end)
+        log.snapshot()

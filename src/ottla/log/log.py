@@ -14,18 +14,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.checkpoints import write_topic_id
-from ottla.log.directory import FULL
 from ottla.log.durability import Durability
 from ottla.log.recall import batches_before
-from ottla.log.recovery import replay
-from ottla.log.retention import count_expired
-from ottla.log.seek import first_since, latest
-from ottla.log.segment import DELETED, LOG_SUFFIX, Segment, Slice
-from ottla.log.transactions import Aborted, write_counts
+from ottla.log.seek import NOTHING_KNOWN, first_since, latest, locate
+from ottla.log.segment import Segment, Slice
+from ottla.log.transactions import Aborted
 from ottla.records.validate import keeps_own, terms_of
 
 if TYPE_CHECKING:
@@ -35,27 +32,15 @@ if TYPE_CHECKING:
     from ottla.log.directory import Directory
     from ottla.log.producers import Completed
     from ottla.log.recovery import Loaded
-    from ottla.log.seek import Hit
+    from ottla.log.seek import Hit, Located
     from ottla.log.snapshots import Batch
     from ottla.records.batch import Entry, Header
     from ottla.records.markers import EndMarker
-
-NOTHING_KNOWN: Mapping[int, Hit | None] = {}
-
-
-class Located(NamedTuple):
-    """An offset with the timestamp of its record and the epoch that wrote it, -1 where unknown."""
-
-    offset: int
-    timestamp: int
-    epoch: int
 
 
 class Log:
     __slots__ = (
         "__weakref__",
-        "_aborts",
-        "_high",
         "active",
         "compacted",
         "config",
@@ -66,6 +51,7 @@ class Log:
         "end",
         "epochs",
         "fault",
+        "high_set",
         "id_lost",
         "index",
         "own_size_max",
@@ -89,7 +75,7 @@ class Log:
         self.config = config
         self.durability: Durability = Durability(self, loaded.now_ms)
         self.compacted: int | None = None  # first offset that has not been compacted
-        self._high: int | None = None
+        self.high_set: int | None = None  # high watermark as last set; None: it follows the end
         self.segment_bytes = 0
         self.own_size_max = -1  # up to this size our own batches are stored as we build them
         self.settle_in(directory, folder, loaded)
@@ -108,8 +94,7 @@ class Log:
         self.producers.recall = self._recall
         self.fault: str | None = None if directory.error is None else f"log directory {directory.path} is offline"
         self.doomed: list[Segment] = []  # see `doom`
-        self._aborts = loaded.aborts  # as last written to their file
-        self.durability.settle_in(loaded.recovery_point)
+        self.durability.settle_in(loaded)
         self.reconfigure(self.config)
         directory.logs.add(self)
 
@@ -133,19 +118,19 @@ class Log:
 
     @property
     def high(self) -> int:
-        """The high watermark as last set, or the settled end of the log after `commit_all`."""
-        if self._high is not None:
-            return min(self._high, self.end)
+        """The high watermark: as last set, or the settled end of the log."""
+        if self.high_set is not None:
+            return min(self.high_set, self.end)
         durability = self.durability
         return self.end if durability.held is None else durability.settled_end
 
     @high.setter
     def high(self, offset: int) -> None:
-        self._high = offset
+        self.high_set = offset
 
     def commit_all(self) -> None:
         """There is no other replica: the high watermark follows the end of the log from now on."""
-        self._high = None
+        self.high_set = None
 
     def __repr__(self) -> str:
         return f"Log({self.topic}-{self.index}, {self.start}..{self.end})"
@@ -184,7 +169,7 @@ class Log:
             durability.owe(base)
 
     def write_entries(self, data: bytes | memoryview, entries: list[Entry], now_ms: int) -> None:
-        """Write batches, or messages in an old format, with offsets from the end of the log on. Not their epochs."""
+        """Write batches, or messages in an old format, at the end of the log. Their epochs are left to the caller."""
         if self.durability.owes_cut:
             self.durability.force_cut()
         base, last = self.end, entries[-1].last_offset
@@ -234,9 +219,9 @@ class Log:
         self.active = new
         durability.note_roll(old)
         old.seal()
-        self._snapshot()
+        self.snapshot()
 
-    def _snapshot(self) -> None:
+    def snapshot(self) -> None:
         """Write a producer snapshot. A full disk is no failure: an older snapshot and the batches give the same."""
         try:
             self.producers.snapshot(self.end, sync=False)
@@ -310,17 +295,11 @@ class Log:
 
     def offset_for_time(self, timestamp: int, known: Mapping[int, Hit | None] = NOTHING_KNOWN) -> Located | None:
         """The first record at or after `timestamp`. For LongSearchError and `known`, see `seek`."""
-        return self._locate(first_since(self.segments, timestamp, self.start, known))
+        return locate(first_since(self.segments, timestamp, self.start, known), self.epochs)
 
     def max_timestamp(self, known: Mapping[int, Hit | None] = NOTHING_KNOWN) -> Located | None:
         """The first record with the largest timestamp of the log."""
-        return self._locate(latest(self.segments, self.start, known))
-
-    def _locate(self, found: tuple[Hit, int] | None) -> Located | None:
-        if found is None:
-            return None
-        (offset, timestamp), epoch = found
-        return Located(offset, timestamp, epoch if epoch >= 0 else self.epochs.of(offset))
+        return locate(latest(self.segments, self.start, known), self.epochs)
 
     # Epochs and transactions.
 
@@ -371,118 +350,20 @@ class Log:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
         if offset > self.high:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is above the high watermark {self.high}")
-        self._advance_start(offset)
+        self.advance_start(offset)
         return self.start
 
-    def _advance_start(self, offset: int) -> None:
+    def advance_start(self, offset: int) -> None:
+        """Nothing below `offset` is readable from now on."""
         if offset > self.start:
             self.start = offset
             self.epochs.cut_start(offset)
             self.producers.advance_start(offset)
 
-    def retain(self, now_ms: int) -> int:
-        """Delete the segments that retention has expired, oldest first. Returns how many."""
-        if self.fault is not None:
-            return 0
-        try:
-            count = count_expired(
-                self.segments, self.config, start=self.start, end=self.end, high=self.high, now_ms=now_ms
-            )
-            if count and count == len(self.segments):
-                self.roll(now_ms)
-            for segment in self.segments[:count]:
-                size = segment.size
-                self._retire(segment)
-                self.directory.retired += 1
-                self.directory.retired_size += size
-                self._advance_start(self.segments[1].base)
-                del self.segments[0]
-                self.durability.note_deletion()
-                self.producers.remove(segment.base)
-        except OSError as error:
-            self.directory.note_failure(error)
-            raise self.directory.storage_error(error) from error
-        return count
-
-    def _retire(self, segment: Segment) -> None:
-        """Rename the files of a segment before it leaves the list. On OSError the segment is unchanged."""
-        try:
-            segment.rename("", DELETED)
-        except OSError as error:
-            if self.disk.exists(segment.stem + LOG_SUFFIX):
-                if error.errno not in FULL:
-                    raise
-                segment.remove()  # a full disk may have no room for the new name; deleting frees space
-        segment.close()
-        self.doom([segment])
-
     def doom(self, segments: Sequence[Segment]) -> None:
         """These are renamed to .deleted: let housekeeping remove them after a delay."""
         self.doomed += segments
         self.directory.shrunk[self] = None
-
-    # Truncating.
-
-    def truncate(self, offset: int, *, now_ms: int) -> None:
-        """Remove everything at or above `offset`, as a follower does to match its leader.
-
-        The caller may force that to disk in a thread with `Flusher.force_cut`; if not, the next write does it.
-        """
-        if offset >= self.end:
-            self.epochs.cut_end(offset)  # the leader may not know an epoch in which nothing was written
-            return
-        try:
-            if offset < self.segments[0].base:
-                self.restart(offset, now_ms=now_ms)
-                return
-            gone = self.segments_from(offset)[1:]
-            self._remove(gone)
-            del self.segments[len(self.segments) - len(gone) :]
-            self.active = self.segments[-1]
-            self.active.truncate(offset)
-            self.end = self.active.end
-            self._settle(now_ms)
-        except OSError as error:
-            self.directory.note_failure(error)
-            raise self.directory.storage_error(error) from error
-        self.durability.owes_cut = True
-
-    def restart(self, offset: int, *, now_ms: int) -> None:
-        """Delete everything and start empty at `offset`, as a follower does whose leader has no older records."""
-        try:
-            self._restart(offset, now_ms)
-        except OSError as error:
-            self.directory.note_failure(error)
-            raise self.directory.storage_error(error) from error
-        self.durability.owes_cut = True
-
-    def _restart(self, offset: int, now_ms: int) -> None:
-        self._remove(self.segments)
-        self.active = Segment.create(self.path, offset, self.disk, self.config, now_ms=now_ms)
-        self.segments = [self.active]
-        self.start = self.end = offset
-        if self._high is not None:
-            self._high = offset
-        self.epochs.clear()
-        self.producers.reset()
-        self._settle(now_ms)
-
-    def _remove(self, segments: Sequence[Segment]) -> None:
-        """Remove files without the usual delay: their names may be needed again before it is over."""
-        for segment in segments:
-            segment.close()
-            segment.remove()
-            self.producers.remove(segment.base)
-
-    def _settle(self, now_ms: int) -> None:
-        """Bring all derived state in line with the new end of the log."""
-        self.start = min(self.start, self.end)
-        self.durability.note_cut()
-        self.epochs.cut_end(self.end)
-        self.epochs.flush()
-        replay(self.segments, self.producers, start=self.start, end=self.end, now_ms=now_ms)
-        if self._high is not None:
-            self._high = min(self._high, self.end)
 
     # Life.
 
@@ -495,26 +376,10 @@ class Log:
     def close(self) -> None:
         """Write what a fast start needs and close the files. The log must not be used afterwards."""
         if self.fault is None:
-            self.seal()
+            self.durability.seal()
             for segment in self.segments:
                 segment.close()
         self._leave("closed")
-
-    def seal(self) -> None:
-        """Write what a fast start from this folder needs. Appends may follow."""
-        if self.durability.owes_cut:
-            self.durability.force_cut()
-        for segment in self.segments:
-            segment.write_transactions()
-        self.active.seal()
-        if self.active.aborts:
-            self.active.transactions.force()  # unlike the other small files, it has no checksum
-        counts = {segment.base: len(segment.transactions.entries) for segment in self.segments if segment.aborts}
-        if counts != self._aborts:
-            write_counts(self.disk, self.path, counts)
-            self._aborts = counts
-        self.epochs.flush(self.end)
-        self._snapshot()
 
     def drop(self) -> None:
         """Close all files: the folder is about to be renamed and removed."""

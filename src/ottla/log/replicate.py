@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.recovery import checksum_ok, marker_of
 from ottla.log.spans import FoundSpan, look
+from ottla.log.truncation import restart
 from ottla.records import batch
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def replicate(log: Log, data: memoryview, *, now_ms: int) -> int:
 def _restart_within(log: Log, base: int, now_ms: int) -> None:
     """The leader's log starts inside a batch: an empty log takes the whole batch and keeps that start offset."""
     start = log.start
-    log.restart(base, now_ms=now_ms)
+    restart(log, base, now_ms=now_ms)
     log.start = start
 
 

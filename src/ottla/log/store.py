@@ -43,6 +43,7 @@ from ottla.log.housekeeping import Housekeeping
 from ottla.log.ledger import SAYS
 from ottla.log.log import Log
 from ottla.log.move import STEP_SIZE, LogMove, count_bytes
+from ottla.log.truncation import truncate
 from ottla.steps import Steps
 
 if TYPE_CHECKING:
@@ -394,7 +395,7 @@ class LogStore:
 
     def truncate(self, log: Log, offset: int) -> None:
         """Remove everything at or above `offset`, and lower the compaction checkpoint to match."""
-        log.truncate(offset, now_ms=self.clock.now_ms())
+        truncate(log, offset, now_ms=self.clock.now_ms())
         self.cleaner.note_truncation(log)
 
     def set_aside(self, logs: Iterable[Log]) -> None:
@@ -485,7 +486,7 @@ class LogStore:
         """Runs in one step of the loop, so nothing is appended in between. On failure the log stays where it was."""
         log, directory, old = move.log, move.directory, move.log.directory
         key = log.topic, log.index
-        log.seal()
+        log.durability.seal()
         move.finish()
         said = {
             name: offset for name in (LOG_STARTS, HIGH_WATERMARKS, COMPACTED) if (offset := SAYS[name](log)) is not None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from log.making import NOW_MS, TOPIC_ID, FaultyDisk, StillClock, a_store, append, produced, settings
 
 from ottla.log.durability import Durability
+from ottla.log.truncation import restart
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,6 +113,6 @@ def test_a_moved_log_is_flushed_in_its_new_place(tmp_path: Path, monkeypatch: py
 
 def test_a_log_that_began_anew_ahead_of_its_recovery_point_has_nothing_closed(tmp_path: Path) -> None:
     log = many(tmp_path)[1][0]
-    log.restart(500, now_ms=NOW_MS)
+    restart(log, 500, now_ms=NOW_MS)
     assert log.durability.recovery_point < log.active.base
     assert log.durability.flush_due(NOW_MS) is None

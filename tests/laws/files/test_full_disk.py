@@ -19,12 +19,13 @@ from log.making import (
     StillClock,
     a_store,
     append,
+    end_transaction,
     everything,
+    in_transaction,
     keep_house,
     produced,
     settings,
 )
-from log.test_log import end_transaction, in_transaction
 from waiting import wait_until
 
 from ottla.embed import BrokerThread

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from log.making import NOW_MS, a_log, a_store, append, produced
 
+from ottla.log.retention import retain
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -17,7 +19,7 @@ def test_it_does_no_harm(tmp_path: Path) -> None:
     log.roll(NOW_MS)
     append(log, produced())
     log.delete_before(1)
-    assert log.retain(NOW_MS) == 1
+    assert retain(log, NOW_MS) == 1
     (log,) = a_store(tmp_path).logs.values()  # no checkpoint was written
     assert [segment.base for segment in log.segments] == [1]
     append(log, produced())

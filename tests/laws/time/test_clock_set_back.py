@@ -17,6 +17,7 @@ from ottla.coord.machine import Caller, Moment
 from ottla.coord.runtime import Runtime
 from ottla.coord.transactions.machine import TIMEOUT
 from ottla.coord.transactions.transaction import TransactionState
+from ottla.log.retention import retain
 from ottla.replica.partition import Partition
 from ottla.wire.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol
 
@@ -56,7 +57,7 @@ def test_checkpoints_go_on_and_deleted_files_go(tmp_path: Path, step_ms: int) ->
         append(log, produced(2))
     asyncio.run(keep_house(store))
     log.delete_before(5)
-    log.retain(NOW_MS)
+    retain(log, NOW_MS)
     store.delete(gone)
     asyncio.run(keep_house(store))
     clock.ms += step_ms
