@@ -41,8 +41,8 @@ from ottla.handlers.produce import (
     pieces,
     refuse_append,
 )
-from ottla.log.log import RETRY
-from ottla.log.planned_write import write_planned
+from ottla.log.append import RETRY, fitting
+from ottla.log.planned_write import undo_write, write_planned
 from ottla.records.batch import CODEC_MASK, HEADER_SIZE
 from ottla.records.native import produce_reader
 from ottla.records.validate import ON_LOOP, ZSTD_SINCE, LargeError
@@ -253,12 +253,13 @@ class Shortcut:
         count, result = write_planned(self._parts.store.disk, frame, writes)
         for partition, write, sound in zip(partitions, writes[:count], sounds, strict=False):
             last, log = partition.finish_write(write, sound), partition.log
+            durability = log.durability
             run.done.append((partition, write[2], last, NO_TIME, log.start))
-            if log.owed > log.recovery_point or (partition.followers is not None and acks == ALL):
+            if durability.owed > durability.recovery_point or (partition.followers is not None and acks == ALL):
                 run.waits = True
         if count < len(writes):
             partition = partitions[count]
-            run.refused = refuse_append(partition.index, partition.log.undo_write(writes[count], result), partition)
+            run.refused = refuse_append(partition.index, undo_write(partition.log, writes[count], result), partition)
         return True
 
     def _find_alike(self, entries: Sequence[ProduceEntry]) -> list[Partition]:
@@ -419,8 +420,8 @@ class Shortcut:
 
 def must_wait(partition: Partition, acks: int) -> bool:
     """Whether the append is acknowledged later."""
-    log = partition.log
-    return (acks == ALL and partition.followers is not None) or log.owed > log.recovery_point
+    durability = partition.log.durability
+    return (acks == ALL and partition.followers is not None) or durability.owed > durability.recovery_point
 
 
 def write(partition: Partition, run: Sequence[Placed]) -> None:
@@ -432,7 +433,7 @@ def write(partition: Partition, run: Sequence[Placed]) -> None:
     try:
         count = partition.append_run(batches)
     except BrokerError as error:  # of all batches in this write
-        for one in run[: len(log.fitting(batches))]:
+        for one in run[: len(fitting(log, batches))]:
             one.result = refuse_append(partition.index, error, partition)
         return
     for one in run[:count]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ottla.clock import steady_ms
 from ottla.log.checkpoints import COMPACTED, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from ottla.log.retention import retain
 from ottla.log.segment import DELETED, LOG_SUFFIX
 from ottla.steps import Steps
 
@@ -89,7 +90,7 @@ class Housekeeping:
     def _retain(self, log: Log) -> None:
         now_ms = self._store.clock.now_ms()
         log.producers.expire(now_ms)
-        log.retain(now_ms)
+        retain(log, now_ms)
 
     # Flushing.
 
@@ -99,10 +100,10 @@ class Housekeeping:
         now_ms = steady_ms(self._store.clock)
 
         def look(log: Log) -> None:
-            flush = log.flush_due(now_ms)
+            flush = log.durability.flush_due(now_ms)
             if flush is not None:
                 due.append((log, flush))
-            elif not log.may_come_due:
+            elif not log.durability.may_come_due:
                 log.directory.unforced.pop(log, None)
 
         for directory in self._store.directories:

@@ -49,7 +49,7 @@ def _start(log: Log) -> int | None:
 
 
 SAYS: dict[str, Callable[[Log], int | None]] = {
-    RECOVERY_POINTS: lambda log: log.recovery_point,
+    RECOVERY_POINTS: lambda log: log.durability.recovery_point,
     LOG_STARTS: _start,
     HIGH_WATERMARKS: lambda log: log.high,
     COMPACTED: lambda log: log.compacted,

@@ -46,7 +46,7 @@ class LogMove:
         self.folder = folder
         self.rests_until_ms = 0  # on the steady clock
         self._copied: dict[Segment, int] = {}
-        self._cuts = log.cuts
+        self._cuts = log.durability.cuts
 
     def begin(self) -> None:
         """Start the copy from the beginning: an earlier try may have stopped anywhere."""
@@ -59,11 +59,11 @@ class LogMove:
     def pieces(self) -> list[Piece]:
         """What is left to copy now. Copies of segments that the log no longer has are removed."""
         log, disk = self.log, self.directory.disk
-        held = set(log.segments) if log.cuts == self._cuts else set()
+        held = set(log.segments) if log.durability.cuts == self._cuts else set()
         for segment in [segment for segment in self._copied if segment not in held]:
             del self._copied[segment]
             disk.remove(self._target(segment), missing_ok=True)
-        self._cuts = log.cuts
+        self._cuts = log.durability.cuts
         found = []
         for segment in log.segments:
             start = self._copied.get(segment, 0)

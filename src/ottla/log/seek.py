@@ -18,6 +18,7 @@ from ottla.records.compress import CorruptError, InflatedError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ottla.log.epochs import Epochs
     from ottla.log.segment import Segment
     from ottla.log.spans import Span
 
@@ -34,6 +35,15 @@ class Hit(NamedTuple):
 
 
 Known = dict[int, Hit | None]
+NOTHING_KNOWN: Mapping[int, Hit | None] = {}
+
+
+class Located(NamedTuple):
+    """An offset with the timestamp of its record and the epoch that wrote it, -1 where unknown."""
+
+    offset: int
+    timestamp: int
+    epoch: int
 
 
 class LongSearchError(Exception):
@@ -83,6 +93,14 @@ def latest(segments: Sequence[Segment], start: int, known: Mapping[int, Hit | No
             if hit is not None:
                 return hit, found.span.epoch
     return None
+
+
+def locate(found: tuple[Hit, int] | None, epochs: Epochs) -> Located | None:
+    """The result of a search. Batches in old formats do not hold their epoch, so it is looked up."""
+    if found is None:
+        return None
+    (offset, timestamp), epoch = found
+    return Located(offset, timestamp, epoch if epoch >= 0 else epochs.of(offset))
 
 
 def _open(segment: Segment, span: Span, timestamp: int, start: int, known: Mapping[int, Hit | None]) -> Hit | None:

@@ -26,7 +26,7 @@ def lines(folder: Path, name: str) -> list[str]:
 async def write_checkpoints(store: LogStore, clock: StillClock) -> None:
     """Write the checkpoints of the other log."""
     append(store.logs["other", 0], produced(5))
-    store.logs["other", 0].flush(NOW_MS)
+    store.logs["other", 0].durability.flush(NOW_MS)
     for _ in range(2):
         await store.housekeeping.checkpoint()
         clock.ms += 60_000
@@ -39,7 +39,7 @@ def damaged(folder: Path) -> Path:
     store.create("other", 0, NEW_ID, settings(), 0)
     log = store.create("orders", 0, TOPIC_ID, settings(), 0)
     append(log, produced(600))
-    log.flush(NOW_MS)
+    log.durability.flush(NOW_MS)
     log.delete_before(500)
     log.compacted = 550
     asyncio.run(write_checkpoints(store, clock))
