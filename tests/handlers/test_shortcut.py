@@ -427,6 +427,40 @@ def test_batches_for_several_partitions_are_written_together(
 
 
 @pytest.mark.skipif(not SHORT, reason="without the native part there is no shortcut")
+def test_batches_that_need_more_than_a_write_are_checked_only_a_few_times(tmp_path: Path) -> None:
+    """Such as the first two of each partition, and the next one after a restart. Checking them may take long."""
+    count = 200
+    wanted = request(*[("many", at, records(codec=Codec.GZIP)) for at in range(count)])
+
+    async def tell(pair: Pair) -> None:
+        for one in (pair.short, pair.general):
+            await cast("Any", one.dispatch._parts.controller).create_topics([NewTopic("many", count, 1)])
+        await pair.tell(wanted, 11)  # this creates the route
+        shortcut = pair.short.dispatch._routes[11].shortcut
+        check, check_each, checked = shortcut._check, shortcut._check_each, 0
+
+        def counting(*given: Any) -> Any:
+            nonlocal checked
+            checked += 1
+            return check(*given)
+
+        def counting_each(*given: Any) -> Any:
+            nonlocal checked
+            found = check_each(*given)
+            checked += len(found)
+            return found
+
+        shortcut._check, shortcut._check_each = counting, counting_each
+        await pair.tell(wanted, 11)
+        assert count <= checked <= 4 * count
+        checked = 0
+        await pair.tell(wanted, 11)
+        assert checked == count, "now they only need to be written"
+
+    story(tmp_path, tell)
+
+
+@pytest.mark.skipif(not SHORT, reason="without the native part there is no shortcut")
 def test_a_write_that_fails_on_a_real_disk_fails_one_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compared with single writes to the same kind of file: a device without room."""
 

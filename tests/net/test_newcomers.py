@@ -121,6 +121,29 @@ def test_a_piece_that_fails_in_line_does_not_stop_the_others(time: Time, caplog:
     assert "a turn failed" in caplog.text
 
 
+class Panic(BaseException):
+    """As PyO3 reports a panic of native code: no Exception."""
+
+
+def test_a_piece_that_panics_does_not_stop_the_line(time: Time) -> None:
+    async def scene() -> None:
+        line, done, told = Newcomers(), list[str](), list[object]()
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+        assert line.serve(time.spend(1.0, done, "a long one"))
+
+        def fail() -> None:
+            raise Panic
+
+        line.serve(fail)
+        line.serve(time.spend(0.0, done, "the next"))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert done == ["a long one", "the next"]
+        assert [type(one) for one in told] == [Panic]
+
+    asyncio.run(scene())
+
+
 class Held(Newcomers):
     """A line that moves only when the test says so."""
 

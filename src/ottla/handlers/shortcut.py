@@ -212,13 +212,7 @@ class Shortcut:
             return None
         _, keyed, before_ms, after_ms = terms
         sound = self._check(frame, start, end, keyed, now_ms, before_ms, after_ms, self._zstd, self._inflated_max)
-        if sound is None:
-            return None
-        try:
-            base = partition.append_sound(frame[start:end], sound, now_ms, acks)
-        except BrokerError as error:
-            return refuse_append(index, error, partition)
-        return None if base == RETRY else (partition, base, base + sound[0], NO_TIME, partition.log.start)
+        return None if sound is None else append_checked(partition, frame[start:end], sound, now_ms, acks)
 
     def _append_some(self, run: Run) -> bool:
         """Append the next batches. True if this path is done: no batch is left, or the next one does not qualify."""
@@ -234,16 +228,33 @@ class Shortcut:
         return len(run.done) == len(run.entries)
 
     def _append_together(self, run: Run, entries: Sequence[ProduceEntry]) -> bool:
-        """Write the leading batches together, as far as they only need to be written. False if none was tried."""
+        """Check the leading batches together, and write together those that only need to be written. False if none was
+        appended or refused."""
         partitions = self._find_alike(entries)
         if len(partitions) < 2:
             return False
-        frame, acks = run.frame, run.acks
-        writes: list[PlannedWrite] = []
+        frame, first = run.frame, len(run.done)
         terms = partitions[0].log.terms
         assert terms is not None, "partitions with terms were chosen"
         sounds = self._check_each(frame, entries[: len(partitions)], terms, run.now_ms, self._compressed)
-        for partition, entry, sound in zip(partitions, entries, sounds, strict=False):
+        checked = list(zip(partitions, entries, sounds, strict=False))
+        singly = 0
+        while len(run.done) - first < len(checked) and run.refused is None and singly < ENTRIES_AT_ONCE:
+            rest = checked[len(run.done) - first :]
+            if self._write_together(run, rest):
+                continue
+            singly += 1
+            partition, (_, _, start, end, _), sound = rest[0]
+            result = append_checked(partition, frame[start:end], sound, run.now_ms, run.acks)
+            if result is None or not run.note(result):
+                break
+        return len(run.done) > first or run.refused is not None
+
+    def _write_together(self, run: Run, checked: Sequence[tuple[Partition, ProduceEntry, Sound]]) -> bool:
+        """Write the leading batches, as far as they only need to be written. False if not even the first does."""
+        frame, acks = run.frame, run.acks
+        writes: list[PlannedWrite] = []
+        for partition, entry, sound in checked:
             write = partition.plan_write(frame, entry[2], entry[3], sound, acks)
             if write is None:
                 break
@@ -251,14 +262,14 @@ class Shortcut:
         if not writes:
             return False
         count, result = write_planned(self._parts.store.disk, frame, writes)
-        for partition, write, sound in zip(partitions, writes[:count], sounds, strict=False):
+        for (partition, _, sound), write in zip(checked, writes[:count], strict=False):
             last, log = partition.finish_write(write, sound), partition.log
             durability = log.durability
             run.done.append((partition, write[2], last, NO_TIME, log.start))
             if durability.owed > durability.recovery_point or (partition.followers is not None and acks == ALL):
                 run.waits = True
         if count < len(writes):
-            partition = partitions[count]
+            partition = checked[count][0]
             run.refused = refuse_append(partition.index, undo_write(partition.log, writes[count], result), partition)
         return True
 
@@ -422,6 +433,17 @@ def must_wait(partition: Partition, acks: int) -> bool:
     """Whether the append is acknowledged later."""
     durability = partition.log.durability
     return (acks == ALL and partition.followers is not None) or durability.owed > durability.recovery_point
+
+
+def append_checked(
+    partition: Partition, data: memoryview, sound: Sound, now_ms: int, acks: int
+) -> Done | PartitionProduceResponse | None:
+    """Append a batch. Returns its place, or why it was refused; None if it takes the general path."""
+    try:
+        base = partition.append_sound(data, sound, now_ms, acks)
+    except BrokerError as error:
+        return refuse_append(partition.index, error, partition)
+    return None if base == RETRY else (partition, base, base + sound[0], NO_TIME, partition.log.start)
 
 
 def write(partition: Partition, run: Sequence[Placed]) -> None:

@@ -134,15 +134,20 @@ class Housekeeping:
 
     async def _plan(self, directory: Directory, name: str) -> CheckpointWrite | None:
         """The write of a checkpoint, planned in slices: with many logs even a look at each takes long."""
-        logs = list(directory.logs)
+        ledger, logs = directory.ledger, set(directory.logs)
         lines: Offsets = {}
-        for some in batched(logs, LOGS_PER_LOOK):
-            lines |= directory.ledger.lines(name, some)
+        planned = ledger.count_plans(name)
+        for some in batched(list(logs), LOGS_PER_LOOK):
+            lines |= ledger.lines(name, some)
             await asyncio.sleep(0)
-        # A log may be gone by now, and another one may have its name.
-        for log in set(logs) - directory.logs:
+        if ledger.count_plans(name) != planned:
+            return None  # another write was planned meanwhile: what it says is newer
+        # A log may be gone by now, and another one may have its name. Others may have moved here, or been opened.
+        for log in logs - directory.logs:
             lines.pop((log.topic, log.index), None)
-        return directory.ledger.plan_lines(name, lines)
+        if joined := directory.logs - logs:
+            lines |= ledger.lines(name, joined)
+        return ledger.plan_lines(name, lines)
 
     async def _write(self, directory: Directory, write: CheckpointWrite | None) -> None:
         if write is None:

@@ -76,7 +76,7 @@ class Page:
         self._path = path
         self._disk = disk
         self._lock = Lock()
-        self._planned = 0
+        self.planned = 0  # how many writes were planned
         self._carried_out = 0
         self._said: Offsets | None = None  # the known content of the file
 
@@ -97,8 +97,8 @@ class Page:
             return None
         self._said = None
         self.held.update(offsets)
-        self._planned += 1
-        return CheckpointWrite(self, self._planned, offsets)
+        self.planned += 1
+        return CheckpointWrite(self, self.planned, offsets)
 
     def carry_out(self, write: CheckpointWrite) -> None:
         with self._lock:
@@ -108,7 +108,7 @@ class Page:
 
     def confirm(self, write: CheckpointWrite) -> None:
         """The write was carried out. Call it on the loop, like `plan`."""
-        if write.number == self._planned:
+        if write.number == self.planned:
             self.held = set(write.offsets)
             self._said = write.offsets
 
@@ -140,6 +140,10 @@ class Ledger:
         """What one of the files should say of these logs."""
         says = SAYS[name]
         return {(log.topic, log.index): offset for log in logs if (offset := says(log)) is not None}
+
+    def count_plans(self, name: str) -> int:
+        """How many writes of one of the files were planned so far."""
+        return self._pages[name].planned
 
     def plan_lines(self, name: str, lines: Offsets) -> CheckpointWrite | None:
         """The write that gives one of the files these lines, which are those of all logs."""

@@ -124,6 +124,16 @@ REQUESTS: dict[str, tuple[object, int]] = {
         OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=commits(7))]),
         8,
     ),
+    "commits for no partitions": (
+        OffsetCommitRequest(
+            group_id="g" * 20_000,
+            topics=[
+                OffsetCommitRequestTopic(name="t", partitions=commits(0)[:1]),
+                *[OffsetCommitRequestTopic(name="t", partitions=[])] * (REQUEST_ELEMENTS_MAX - 10),
+            ],
+        ),
+        8,
+    ),
     "committed offsets": (
         OffsetFetchRequest(
             groups=[

@@ -177,6 +177,29 @@ def test_a_name_is_used_again_while_a_checkpoint_is_planned(tmp_path: Path, monk
     assert (found.start, found.end, found.durability.recovery_point) == (0, 100, 0)
 
 
+def test_a_log_moves_while_a_checkpoint_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the move wrote about it is newer than the checkpoint, which does not mention it."""
+    clock = StillClock()
+    store = a_store([tmp_path / "data" / "a", tmp_path / "data" / "b"], clock=clock)
+    log = store.create("orders", 0, TOPIC_ID, settings(), 0)
+    append(store.create("other", 0, NEW_ID, settings(), 0, directory=store.directories[1]), produced(9))
+    append(log, produced(600))
+    log.delete_before(500)
+    store.move("orders", 0, str(tmp_path / "data" / "b"))
+    moves, lines = list[asyncio.Task[None]](), Ledger.lines
+
+    def look(ledger: Ledger, name: str, logs: list[Log]) -> object:
+        if not moves and name == "log-start-offset-checkpoint" and ledger is store.directories[1].ledger:
+            moves.append(asyncio.ensure_future(store.housekeeping.move()))
+        return lines(ledger, name, logs)
+
+    monkeypatch.setattr(Ledger, "lines", look)
+    asyncio.run(write_checkpoints(store, clock))
+    assert log.folder.parent.name == "b"
+    found = crash(tmp_path / "data", tmp_path / "copy").logs["orders", 0]
+    assert (found.start, found.end) == (500, 600)
+
+
 def test_a_name_that_cannot_be_cleared_is_not_given_again(tmp_path: Path) -> None:
     clock, disk = StillClock(), FaultyDisk()
     store = a_store(tmp_path, clock=clock, disk=disk)
