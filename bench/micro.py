@@ -32,7 +32,7 @@ from ottla.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, header  # noq
 from ottla.records.compress import Codec, compress  # noqa: E402
 from ottla.records.native import crc32c  # noqa: E402
 from ottla.records.validate import validate  # noqa: E402
-from ottla.security.acl import Entry, Resource  # noqa: E402
+from ottla.security.acl import AclEntry, Resource  # noqa: E402
 from ottla.security.authorizer import Authorizer  # noqa: E402
 from ottla.security.principal import ANONYMOUS  # noqa: E402
 from ottla.wire import codec  # noqa: E402
@@ -189,7 +189,7 @@ def behind_rules(dispatch: Dispatch) -> Dispatch:
     """The same broker with an authorizer, and an ACL that lets everybody write."""
     gates.load()
     authorizer = Authorizer()
-    rule = Entry(str(ANONYMOUS), "*", Operation.WRITE, Permission.ALLOW)
+    rule = AclEntry(str(ANONYMOUS), "*", Operation.WRITE, Permission.ALLOW)
     authorizer.put({Resource(ResourceType.TOPIC, "*"): frozenset((rule,))})
     return Dispatch(dispatch._parts, authorizer)
 

@@ -29,7 +29,7 @@ from ottla.records.batch import Record
 from ottla.records.compress import Codec
 from ottla.replica.leader import Leader
 from ottla.replica.partition import Site
-from ottla.security.acl import Entry, Resource
+from ottla.security.acl import AclEntry, Resource
 from ottla.security.principal import ANONYMOUS
 from ottla.wire.access import Operation, Permission, ResourceType
 from ottla.wire.codec import decode, encode
@@ -60,7 +60,7 @@ SHORT = native.produce_reader() is not None  # without the native part both brok
 
 SETUP = {"kind": "open"}
 AUTHORIZER = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
-WRITE = Entry(str(ANONYMOUS), "*", Operation.WRITE, Permission.ALLOW)
+WRITE = AclEntry(str(ANONYMOUS), "*", Operation.WRITE, Permission.ALLOW)
 EVERYWHERE, CLOSED = Resource(ResourceType.TOPIC, "*"), Resource(ResourceType.TOPIC, "closed")
 
 
@@ -130,7 +130,7 @@ class Side(NamedTuple):
         """Set the quotas of a client id."""
         self.broker._enforcement.follow(self.dispatch, {}, {f"clients/{client_id}": rates})
 
-    async def change(self, resource: Resource, *entries: Entry) -> None:
+    async def change(self, resource: Resource, *entries: AclEntry) -> None:
         """Set the ACLs of a resource."""
         store = self.broker._acl_store
         assert store is not None

@@ -23,7 +23,7 @@ from log.making import (
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log import move as moving
-from ottla.log.move import LogMove, Piece, count_bytes
+from ottla.log.move import LogMove, MovedPiece, count_bytes
 from ottla.log.retention import retain
 from ottla.log.truncation import truncate
 from ottla.records import batch
@@ -97,7 +97,7 @@ def test_what_is_appended_meanwhile_comes_along(tmp_path: Path, monkeypatch: pyt
     move = asked(store, tmp_path)
     copy, rounds = move.copy, []
 
-    def copy_and_append(pieces: list[Piece]) -> None:
+    def copy_and_append(pieces: list[MovedPiece]) -> None:
         copy(pieces)
         rounds.append(count_bytes(pieces))
         if len(rounds) < 6:

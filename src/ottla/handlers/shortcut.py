@@ -88,7 +88,7 @@ class Continued(NamedTuple):
     response: Any
 
 
-class Run:
+class ProduceRun:
     """A request while its batches are appended."""
 
     __slots__ = ("acks", "begun", "done", "entries", "frame", "now_ms", "refused", "tail", "waits")
@@ -191,10 +191,10 @@ class Shortcut:
                 return None
             if isinstance(result, tuple) and not must_wait(result[0], acks):
                 return entries[0][4] + RESULT(result[1], NO_TIME, result[4]) + tail
-            run = Run(acks, now_ms, frame, entries, tail)
+            run = ProduceRun(acks, now_ms, frame, entries, tail)
             run.note(result)
             return self._go_on(connection, run)
-        run = Run(acks, now_ms, frame, entries, tail)
+        run = ProduceRun(acks, now_ms, frame, entries, tail)
         until = clock.monotonic() + TURN_S
         while not self._append_some(run):
             if clock.monotonic() >= until:
@@ -214,7 +214,7 @@ class Shortcut:
         sound = self._check(frame, start, end, keyed, now_ms, before_ms, after_ms, self._zstd, self._inflated_max)
         return None if sound is None else append_checked(partition, frame[start:end], sound, now_ms, acks)
 
-    def _append_some(self, run: Run) -> bool:
+    def _append_some(self, run: ProduceRun) -> bool:
         """Append the next batches. True if this path is done: no batch is left, or the next one does not qualify."""
         acks, now_ms, frame, first = run.acks, run.now_ms, run.frame, len(run.done)
         if self._append_together(run, run.entries[first : first + TOGETHER_MAX]):
@@ -227,7 +227,7 @@ class Shortcut:
                 break
         return len(run.done) == len(run.entries)
 
-    def _append_together(self, run: Run, entries: Sequence[ProduceEntry]) -> bool:
+    def _append_together(self, run: ProduceRun, entries: Sequence[ProduceEntry]) -> bool:
         """Check the leading batches together, and write together those that only need to be written. False if none was
         appended or refused."""
         partitions = self._find_alike(entries)
@@ -250,7 +250,7 @@ class Shortcut:
                 break
         return len(run.done) > first or run.refused is not None
 
-    def _write_together(self, run: Run, checked: Sequence[tuple[Partition, ProduceEntry, Sound]]) -> bool:
+    def _write_together(self, run: ProduceRun, checked: Sequence[tuple[Partition, ProduceEntry, Sound]]) -> bool:
         """Write the leading batches, as far as they only need to be written. False if not even the first does."""
         frame, acks = run.frame, run.acks
         writes: list[PlannedWrite] = []
@@ -288,7 +288,7 @@ class Shortcut:
             partitions[partition] = None
         return list(partitions)
 
-    def _conclude(self, connection: Peer, run: Run) -> bytes | Continued | None:
+    def _conclude(self, connection: Peer, run: ProduceRun) -> bytes | Continued | None:
         """The answer, or the rest on the general path."""
         if run.waits or len(run.done) < len(run.entries):
             return self._go_on(connection, run)
@@ -297,14 +297,14 @@ class Shortcut:
         parts.append(run.tail)
         return b"".join(parts)
 
-    def _put_off(self, connection: Peer, run: Run) -> Continued:
+    def _put_off(self, connection: Peer, run: ProduceRun) -> Continued:
         """Append the rest in slices. Copies the frame, which is only valid until this returns."""
         run.frame = memoryview(bytes(run.frame))
         if run.waits:
             self._note(connection, run)
         return Continued(parse_header(run.frame)[2], self._finish(connection, run))
 
-    def _finish(self, connection: Peer, run: Run) -> Steps[Any]:
+    def _finish(self, connection: Peer, run: ProduceRun) -> Steps[Any]:
         """Append the rest of a request. The connection waits, so order is kept."""
         while not self._append_some(run):
             if run.waits:
@@ -401,7 +401,7 @@ class Shortcut:
                 work.results.append(base)
         return Continued(correlation, work.go_on())
 
-    def _go_on(self, connection: Peer, run: Run) -> Continued | None:
+    def _go_on(self, connection: Peer, run: ProduceRun) -> Continued | None:
         """The general path, after the finished batches and the refused one; None if there is neither."""
         if not run.done and run.refused is None:
             return None
@@ -410,7 +410,7 @@ class Shortcut:
             work.results.append(run.refused)
         return Continued(correlation, work.go_on())
 
-    def _note(self, connection: Peer, run: Run) -> tuple[int, Work]:
+    def _note(self, connection: Peer, run: ProduceRun) -> tuple[int, Work]:
         """Pass the finished batches to the general path, which waits for them if necessary."""
         if run.begun is None:
             run.begun = self._begin(connection, run.frame, run.now_ms)

@@ -59,7 +59,7 @@ SAYS: dict[str, Callable[[Log], int | None]] = {
 class CheckpointWrite:
     """New content for one of the files. Any thread may write it."""
 
-    def __init__(self, page: Page, number: int, offsets: Offsets) -> None:
+    def __init__(self, page: CheckpointFile, number: int, offsets: Offsets) -> None:
         self.page = page
         self.number = number
         self.offsets = offsets
@@ -68,7 +68,7 @@ class CheckpointWrite:
         self.page.carry_out(self)
 
 
-class Page:
+class CheckpointFile:
     """One file. `held` are the names that it may hold on disk, whichever pending write was the last to finish."""
 
     def __init__(self, path: str, disk: Disk) -> None:
@@ -117,7 +117,7 @@ class Ledger:
     """The files of one directory."""
 
     def __init__(self, path: str, disk: Disk) -> None:
-        self._pages = {name: Page(os.path.join(path, name), disk) for name in SAYS}
+        self._pages = {name: CheckpointFile(os.path.join(path, name), disk) for name in SAYS}
         self._unopened: dict[Key, dict[str, int]] = {}  # the lines of logs that could not be opened, by file
 
     def read(self) -> dict[str, Offsets]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.records import batch, native
-from ottla.records.check import OVER, WRONG, Limits
+from ottla.records.check import OVER, WRONG, RecordLimits
 from ottla.records.compress import CorruptError, InflatedError
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from ottla.log.segment import Segment
     from ottla.log.spans import Span
 
-ON_LOOP: Final = Limits(4 << 20, 1 << 31)
-ELSEWHERE: Final = Limits(1 << 30, 50_000_000)
+ON_LOOP: Final = RecordLimits(4 << 20, 1 << 31)
+ELSEWHERE: Final = RecordLimits(1 << 30, 50_000_000)
 # Old formats are opened in Python.
-OLD_ON_LOOP: Final = Limits(1 << 20, 2_000)
-OLD_ELSEWHERE: Final = Limits(16 << 20, 200_000)
+OLD_ON_LOOP: Final = RecordLimits(1 << 20, 2_000)
+OLD_ELSEWHERE: Final = RecordLimits(16 << 20, 200_000)
 
 
 class Hit(NamedTuple):
@@ -114,7 +114,7 @@ def _open(segment: Segment, span: Span, timestamp: int, start: int, known: Mappi
 
 
 def find(
-    data: bytes, timestamp: int, start: int, limits: Limits, old_limits: Limits, *, release: bool = False
+    data: bytes, timestamp: int, start: int, limits: RecordLimits, old_limits: RecordLimits, *, release: bool = False
 ) -> Hit | None:
     """The first matching record of one batch. InflatedError when the batch exceeds the limits."""
     if data[batch.MAGIC_POSITION] == batch.MAGIC:

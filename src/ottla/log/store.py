@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from ottla.clock import Clock
     from ottla.config import BrokerConfig, TopicConfig
-    from ottla.disk import Disk, Entry
+    from ottla.disk import Disk, FolderEntry
     from ottla.log.checkpoints import Offsets
     from ottla.log.recovery import Loaded
 
@@ -162,7 +162,7 @@ class LogStore:
             if loaded is not None:
                 self._adopt(opening, folder, loaded)
 
-    def _sort_folders(self, directory: Directory, entries: Iterable[Entry]) -> list[Folder]:
+    def _sort_folders(self, directory: Directory, entries: Iterable[FolderEntry]) -> list[Folder]:
         """The folders of logs to open. Cleans up unfinished deletions and moves of an earlier run."""
         folders: list[Folder] = []
         for entry in entries:
@@ -578,7 +578,7 @@ class LogStore:
         self.logs.clear()
 
 
-def refuse_folders(entries: Iterable[Entry]) -> None:
+def refuse_folders(entries: Iterable[FolderEntry]) -> None:
     """Fail early when a folder exists under the name of a file that must be written."""
     for entry in entries:
         if entry.name in FILES and entry.is_dir():

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from ottla.disk import Buffer, Entry, Path
+    from ottla.disk import Buffer, FolderEntry, Path
 
 SECTOR = 512
 TOTAL = 1 << 40
@@ -169,7 +169,7 @@ class SimDisk(RealDisk):
         super().remove(path, missing_ok=missing_ok)
         self._device.synced.pop(os.fspath(path), None)
 
-    def scan(self, folder: Path) -> Sequence[Entry]:
+    def scan(self, folder: Path) -> Sequence[FolderEntry]:
         """Entries sorted by name, since the order of a real folder is not deterministic."""
         self._check(os.fspath(folder), writes=False)
         return sorted(super().scan(folder), key=lambda entry: entry.name)
