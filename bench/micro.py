@@ -23,6 +23,7 @@ from bench.wire import Connection, batch, fetch_frame, produce_frame  # noqa: E4
 from ottla.broker import Broker  # noqa: E402
 from ottla.config import load, topic_config  # noqa: E402
 from ottla.handlers import gates  # noqa: E402
+from ottla.log.append import append as append_to  # noqa: E402
 from ottla.net.dispatch import Dispatch  # noqa: E402
 from ottla.net.throttling import Throttling  # noqa: E402
 from ottla.quota.quotas import Quotas  # noqa: E402
@@ -31,7 +32,7 @@ from ottla.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, header  # noq
 from ottla.records.compress import Codec, compress  # noqa: E402
 from ottla.records.native import crc32c  # noqa: E402
 from ottla.records.validate import validate  # noqa: E402
-from ottla.security.acl import Entry, Resource  # noqa: E402
+from ottla.security.acl import AclEntry, Resource  # noqa: E402
 from ottla.security.authorizer import Authorizer  # noqa: E402
 from ottla.security.principal import ANONYMOUS  # noqa: E402
 from ottla.wire import codec  # noqa: E402
@@ -158,14 +159,14 @@ def parts(broker: Broker) -> list[Measured]:
     small = memoryview(batch(100, SMALL).data)
 
     def append(data: memoryview) -> Callable[[], object]:
-        return lambda: log.append(data, epoch=0, now_ms=NOW_MS, produce_version=11)
+        return lambda: append_to(log, data, epoch=0, now_ms=NOW_MS, produce_version=11)
 
     def whole(frame: bytes, dispatch: Dispatch = dispatch) -> Callable[[], object]:
         body = memoryview(frame)[4:]
         return lambda: dispatch(client, body)  # type: ignore[arg-type]
 
     for _ in range(FILLED):
-        log.append(small, epoch=0, now_ms=NOW_MS, produce_version=11)
+        append_to(log, small, epoch=0, now_ms=NOW_MS, produce_version=11)
     middle = log.end // 2
     one = produce_frame(TOPIC, {0: batch(100, ONE).data}, 1)
     return [
@@ -188,7 +189,7 @@ def behind_rules(dispatch: Dispatch) -> Dispatch:
     """The same broker with an authorizer, and an ACL that lets everybody write."""
     gates.load()
     authorizer = Authorizer()
-    rule = Entry(str(ANONYMOUS), "*", Operation.WRITE, Permission.ALLOW)
+    rule = AclEntry(str(ANONYMOUS), "*", Operation.WRITE, Permission.ALLOW)
     authorizer.put({Resource(ResourceType.TOPIC, "*"): frozenset((rule,))})
     return Dispatch(dispatch._parts, authorizer)
 

@@ -43,9 +43,11 @@ def test_the_table_explains_what_it_counts() -> None:
     from rich.console import Console
 
     from ottla.demo.table import draw
-    from ottla.demo.watch import GroupView, TopicView, View
+    from ottla.demo.watch import DemoView, GroupView, TopicView
 
-    view = View([TopicView("west.activity", 4, 1372, 0.0)], [GroupView("readers", ("west.activity",), 1000, 372, 0.0)])
+    view = DemoView(
+        [TopicView("west.activity", 4, 1372, 0.0)], [GroupView("readers", ("west.activity",), 1000, 372, 0.0)]
+    )
     output = StringIO()
     Console(width=100, file=output).print(draw({"east": view}))
     shown = " ".join(output.getvalue().split())

@@ -29,7 +29,7 @@ from ottla.errors import BrokerError
 from ottla.founding.alone import Alone
 from ottla.handlers.call import Parts
 from ottla.log.store import LogStore
-from ottla.net.connection import Limits
+from ottla.net.connection import ConnectionLimits
 from ottla.net.dispatch import Dispatch
 from ottla.net.enforcement import Enforcement
 from ottla.net.listener import Admission, Listener, bind
@@ -335,7 +335,9 @@ class Broker:
         config = self.config
         receiver = Receiver(Room(config.queued_max_request_bytes) if config.queued_max_request_bytes > 0 else None)
         fits_buffers = "socket.send.buffer.bytes" not in config.given
-        limits = Limits(config.socket_request_max_bytes, REQUESTS_MAX, UNSENT_SIZE_MAX, fits_buffers=fits_buffers)
+        limits = ConnectionLimits(
+            config.socket_request_max_bytes, REQUESTS_MAX, UNSENT_SIZE_MAX, fits_buffers=fits_buffers
+        )
         for wanted, bound in zip(config.opened, sockets, strict=True):
             entrance, first_limits = None, limits
             handle: Callable[[Connection, memoryview], Answer] = dispatch

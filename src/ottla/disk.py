@@ -40,7 +40,7 @@ class File:
         self.close()
 
 
-class Entry(Protocol):
+class FolderEntry(Protocol):
     """What `scan` returns for one name in a folder (an os.DirEntry fits)."""
 
     @property
@@ -87,7 +87,7 @@ class Disk(Protocol):
 
     def set_modified(self, path: Path, modified_ms: int) -> None: ...
 
-    def scan(self, folder: Path) -> Sequence[Entry]: ...
+    def scan(self, folder: Path) -> Sequence[FolderEntry]: ...
 
     def make_folder(self, folder: Path, *, parents: bool = False) -> None: ...
 
@@ -184,7 +184,7 @@ class RealDisk:
     def set_modified(self, path: Path, modified_ms: int) -> None:
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
-    def scan(self, folder: Path) -> Sequence[Entry]:
+    def scan(self, folder: Path) -> Sequence[FolderEntry]:
         with os.scandir(os.fspath(folder)) as entries:
             return list(entries)
 

@@ -62,7 +62,7 @@ class CommandLineError(ConfigError):
     """The command line is invalid."""
 
 
-class Plan(NamedTuple):
+class ServePlan(NamedTuple):
     config: BrokerConfig
     folders: list[Path]
     memory: Path | None  # the folder to remove at the end
@@ -151,7 +151,7 @@ def parser() -> argparse.ArgumentParser:
     return here
 
 
-def make_plan(options: argparse.Namespace, environment: Mapping[str, str]) -> Plan:
+def make_plan(options: argparse.Namespace, environment: Mapping[str, str]) -> ServePlan:
     """ConfigError has a line for every error, from all sources."""
     refusals = Refusals()
     pairs: dict[str, str] = {}
@@ -182,7 +182,7 @@ def make_plan(options: argparse.Namespace, environment: Mapping[str, str]) -> Pl
 
 def choose_folders(
     options: argparse.Namespace, environment: Mapping[str, str], pairs: dict[str, str], refusals: Refusals
-) -> Plan:
+) -> ServePlan:
     if options.memory and options.data:
         refusals.add("--memory keeps nothing and --data keeps everything: choose one")
     if options.data:
@@ -200,7 +200,7 @@ def choose_folders(
         pairs["log.dirs"] = str(memory)
     config = load(pairs)
     check_alone(config)
-    return Plan(
+    return ServePlan(
         config,
         [Path(name) for name in config.log_dirs],
         memory,
@@ -240,7 +240,7 @@ def first_users(texts: list[str], *, until_eof: bool) -> tuple["FirstUser", ...]
     return tuple(parse_first_user(text, read, secrets.token_bytes) for text in texts)
 
 
-def show_check(plan: Plan, *, memory: bool) -> int:
+def show_check(plan: ServePlan, *, memory: bool) -> int:
     """Print what would run, in one line, and options without effect."""
     for notice in plan.config.notices:
         print(notice)
@@ -276,7 +276,7 @@ def listener(host: str, port: int) -> str:
     return f"PLAINTEXT://[{host}]:{port}" if ":" in host else f"PLAINTEXT://{host}:{port}"
 
 
-def run(plan: Plan) -> int:
+def run(plan: ServePlan) -> int:
     import uvloop
 
     descriptors.raise_limit()
@@ -285,7 +285,7 @@ def run(plan: Plan) -> int:
         return runner.run(live(plan))
 
 
-async def live(plan: Plan) -> int:
+async def live(plan: ServePlan) -> int:
     from ottla.broker import Broker
 
     stop, left = asyncio.Event(), asyncio.Event()
@@ -324,7 +324,7 @@ async def live(plan: Plan) -> int:
                 remove(folder)
 
 
-def start_console(broker: "Broker", plan: Plan) -> "Beside | None":
+def start_console(broker: "Broker", plan: ServePlan) -> "Beside | None":
     if plan.console is None:
         return None
     from ottla.console.beside import Beside
@@ -334,7 +334,7 @@ def start_console(broker: "Broker", plan: Plan) -> "Beside | None":
     return Beside(addresses[0], [*plan.console, *metrics])
 
 
-def cut_short(plan: Plan) -> None:
+def cut_short(plan: ServePlan) -> None:
     """Exit during startup: threads may read logs for minutes, and can be interrupted anywhere."""
     if plan.memory:
         remove(plan.memory)
@@ -389,7 +389,7 @@ def stop_at_eof(stop: asyncio.Event, left: asyncio.Event) -> None:
         stop.set()
 
 
-def announce(broker: "Broker", plan: Plan) -> None:
+def announce(broker: "Broker", plan: ServePlan) -> None:
     addresses = [f"{reachable(host)}:{port}" for _, host, port in broker.addresses]
     place = "in memory, nothing is kept" if plan.memory else ", ".join(str(folder) for folder in plan.folders)
     told = [f"{reachable(host)}:{port}" for host, port in plan.config.advertised.values()]

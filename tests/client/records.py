@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ottla.client.fetching import Piece
-    from ottla.client.transaction import Identity
+    from ottla.client.transaction import ProducerIdentity
 
 Broker = Ottla | judge.Kafka
 TIMEOUT_S = 60.0
@@ -33,7 +33,9 @@ def fresh(cluster: Cluster, partitions: int = 1, **configs: str) -> TopicPartiti
     return TopicPartition(name, 0)
 
 
-def numbers(first: int, count: int, *, size: int = 0, identity: Identity | None = None, sequence: int = -1) -> bytes:
+def numbers(
+    first: int, count: int, *, size: int = 0, identity: ProducerIdentity | None = None, sequence: int = -1
+) -> bytes:
     """One batch with the numbers from `first` on, each padded to `size` bytes."""
     now_ms = int(time.time() * 1000)
     records = [

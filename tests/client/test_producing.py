@@ -16,7 +16,7 @@ from ottla.client import producing
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.failure import Failed, Refused, Unreachable
 from ottla.client.producing import Sender
-from ottla.client.transaction import Identity, identify
+from ottla.client.transaction import ProducerIdentity, identify
 from ottla.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ TIMEOUT_S = 60.0
 NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
-def batches(identity: Identity | None = None, count: int = BATCHES, size: int = 0) -> list[bytes]:
+def batches(identity: ProducerIdentity | None = None, count: int = BATCHES, size: int = 0) -> list[bytes]:
     return [numbers(index * COUNT, COUNT, identity=identity, size=size) for index in range(count)]
 
 
@@ -91,7 +91,7 @@ def test_the_last_word_of_acks(own: Broker) -> None:
             written(sender, where, [numbers(30, COUNT)])
         assert read(cluster, where) == list(range(40))
         with pytest.raises(Failed, match="needs acks=all"):
-            Sender(cluster, acks=1, identity=Identity(None, 1, 0))
+            Sender(cluster, acks=1, identity=ProducerIdentity(None, 1, 0))
 
 
 @pytest.mark.parametrize("named", [False, True])

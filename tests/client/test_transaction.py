@@ -13,7 +13,7 @@ from ottla.client.cluster import TRANSACTION, Cluster, TopicPartition
 from ottla.client.failure import Failed, Refused
 from ottla.client.groups import Committed, read_offsets
 from ottla.client.producing import Sender
-from ottla.client.transaction import Identity, add_offsets, end, enlist, identify, newer_protocol, ongoing
+from ottla.client.transaction import ProducerIdentity, add_offsets, end, enlist, identify, newer_protocol, ongoing
 from ottla.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
-def written(cluster: Cluster, identity: Identity, where: TopicPartition, first: int, sequence: int = 0) -> None:
+def written(cluster: Cluster, identity: ProducerIdentity, where: TopicPartition, first: int, sequence: int = 0) -> None:
     with Sender(cluster, identity=identity) as sender:
         sender.send(where, [numbers(first, 5, identity=identity, sequence=sequence)])
         sender.flush()
@@ -33,7 +33,7 @@ def test_the_life_of_a_transactional_id(any_age: Broker) -> None:
         where = fresh(cluster)
         name = f"life-{where.topic}"
         identity = identify(cluster, name, timeout_ms=60_000)
-        assert pickle.loads(pickle.dumps(identity)) == identity == Identity(name, identity.producer_id, 0)
+        assert pickle.loads(pickle.dumps(identity)) == identity == ProducerIdentity(name, identity.producer_id, 0)
         sequence, expected = 0, []
         for first, commits in ((0, True), (5, False), (10, True)):
             enlist(cluster, identity, [where])

@@ -1,6 +1,6 @@
 """What every metadata store that has the nodes /a and /a/b must refuse, and why."""
 
-from ottla.cluster.metadata_store import BadVersion, Check, Create, Delete, NodeExists, NoNode, NotEmpty, Set
+from ottla.cluster.metadata_store import BadVersion, Create, Delete, NodeExists, NoNode, NotEmpty, Set, VersionCheck
 
 REFUSALS = [
     (Create("/a"), NodeExists),
@@ -10,6 +10,6 @@ REFUSALS = [
     (Delete("/no"), NoNode),
     (Delete("/a"), NotEmpty),
     (Delete("/a/b", version=3), BadVersion),
-    (Check("/a", 4), BadVersion),
-    (Check("/no", 0), NoNode),
+    (VersionCheck("/a", 4), BadVersion),
+    (VersionCheck("/no", 0), NoNode),
 ]

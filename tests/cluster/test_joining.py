@@ -9,7 +9,7 @@ import pytest
 
 from ottla.clock import SystemClock
 from ottla.cluster import znodes
-from ottla.cluster.metadata_store import Unavailable, Unknown
+from ottla.cluster.metadata_store import Unavailable, UnknownOutcome
 from ottla.cluster.sqlite_store import MEMORY, SqliteStore
 from ottla.config import load
 from ottla.disk import RealDisk
@@ -37,7 +37,7 @@ class Flaky(SqliteStore):
         failed = self.failed.setdefault(path, 0)
         if path.startswith("/brokers") and failed < self._failures:
             self.failed[path] = failed + 1
-            raise Unknown(path)
+            raise UnknownOutcome(path)
         return await super().tree(path)
 
 

@@ -14,7 +14,7 @@ from waiting import until
 from ottla.clock import SystemClock
 from ottla.cluster import registration, znodes
 from ottla.cluster.metadata_store import NoNode
-from ottla.cluster.registration import SESSION_FILE, Place, Registration
+from ottla.cluster.registration import SESSION_FILE, BrokerEndpoints, Registration
 from ottla.cluster.sqlite_store import MEMORY, SqliteStore
 from ottla.config import load
 from ottla.disk import RealDisk
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ottla.cluster.metadata_store import MetadataStore
 
-PLACE = Place({"IN": ("a", 1), "OUT": ("b", 2)}, {"OUT": "SASL_SSL"}, "east")
+PLACE = BrokerEndpoints({"IN": ("a", 1), "OUT": ("b", 2)}, {"OUT": "SASL_SSL"}, "east")
 
 
 @pytest.fixture(scope="module")

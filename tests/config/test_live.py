@@ -64,7 +64,7 @@ ROWS: Final[dict[str, Row]] = {
     "num.replica.fetchers": Row("3", parts("num_replica_fetchers")),
     "leader.replication.throttled.rate": Row("91", parts("leader_replication_throttled_rate")),
     "follower.replication.throttled.rate": Row("92", parts("follower_replication_throttled_rate")),
-    "log.segment.bytes": Row("2000000", lambda broker: log_of(broker)._segment_bytes),
+    "log.segment.bytes": Row("2000000", lambda broker: log_of(broker).segment_bytes),
     "log.roll.ms": Row("5000"),
     "log.roll.jitter.ms": Row("700"),
     "log.index.size.max.bytes": Row("8000", lambda broker: log_of(broker).active.offsets.table.capacity, as_read=1000),
@@ -74,7 +74,7 @@ ROWS: Final[dict[str, Row]] = {
     "log.retention.bytes": Row("123456"),
     "log.cleanup.policy": Row("compact", lambda broker: log_of(broker).config.compacts, as_read=True),
     "log.segment.delete.delay.ms": Row("11"),
-    "log.flush.interval.messages": Row("12", lambda broker: log_of(broker)._flush_messages),
+    "log.flush.interval.messages": Row("12", lambda broker: log_of(broker).durability.flush_messages),
     "log.flush.interval.ms": Row("13"),
     "log.cleaner.threads": Row("2", store("log_cleaner_threads")),
     "log.cleaner.backoff.ms": Row("14", store("log_cleaner_backoff_ms")),
@@ -157,7 +157,7 @@ def test_a_topic_that_comes_later_has_them_too(thread: BrokerThread) -> None:
         assert alter(wired, BROKER, EVERY, "log.segment.bytes", "2000000") == 0
         create(wired, "later")
         later = root(thread)._store.logs["later", 0]
-        assert (later.producers.expiration_ms, later._segment_bytes) == (24, 2_000_000)
+        assert (later.producers.expiration_ms, later.segment_bytes) == (24, 2_000_000)
         assert alter(wired, BROKER, EVERY, "producer.id.expiration.ms", None) == 0
         assert alter(wired, BROKER, EVERY, "log.segment.bytes", None) == 0
 

@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from ottla.console.messages.filter import Mistake, Seen, compile_filter
+from ottla.console.messages.filter import CandidateRecord, Mistake, compile_filter
 
 
-def seen(value: str = "", key: str = "", offset: int = 0, **headers: str) -> Seen:
-    return Seen(1, offset, 1_700_000_000_000, key, value, headers, {})
+def seen(value: str = "", key: str = "", offset: int = 0, **headers: str) -> CandidateRecord:
+    return CandidateRecord(1, offset, 1_700_000_000_000, key, value, headers, {})
 
 
 ORDER = seen('{"id": 7, "total": 92.5, "customer": {"name": "Ada"}, "items": [{"price": 3}], "ok": true}', "customer-7",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ottla.console.web.guard import ATTEMPTS_MAX, BODY_MAX, Guard, Keys
+from ottla.console.web.guard import ATTEMPTS_MAX, BODY_MAX, ConsoleKeys, Guard
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -61,9 +61,9 @@ def ask(
     return first["status"], found, b"".join(message.get("body", b"") for message in sent[1:])
 
 
-def guarded(keys: Keys | None = None) -> tuple[Guard, Inner]:
+def guarded(keys: ConsoleKeys | None = None) -> tuple[Guard, Inner]:
     inner = Inner()
-    return Guard(inner, keys or Keys(), {"127.0.0.1", "localhost"}), inner
+    return Guard(inner, keys or ConsoleKeys(), {"127.0.0.1", "localhost"}), inner
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8190", "", "[::1", "127.0.0.2:8190", "a:b:c"])
@@ -102,7 +102,7 @@ def test_answers_forbid_frames_and_anything_from_elsewhere() -> None:
 
 
 def test_without_a_login_nothing_is_served() -> None:
-    guard, inner = guarded(Keys(token="secret"))
+    guard, inner = guarded(ConsoleKeys(token="secret"))
     assert ask(guard, HOST)[0] == 401
     assert ask(guard, HOST, OURS, kind="websocket")[0] == REFUSED
     status, headers, _ = ask(guard, HOST, HTML)
@@ -114,7 +114,7 @@ def test_without_a_login_nothing_is_served() -> None:
 
 
 def test_a_token_opens_and_its_cookie_is_out_of_reach() -> None:
-    guard, inner = guarded(Keys(token="secret"))
+    guard, inner = guarded(ConsoleKeys(token="secret"))
     status, headers, _ = ask(guard, HOST, OURS, method="POST", path="/login", body=b"secret=secret")
     assert status == 303
     cookie = headers["set-cookie"]
@@ -129,7 +129,7 @@ def test_a_token_opens_and_its_cookie_is_out_of_reach() -> None:
 
 
 def test_user_and_password_belong_together() -> None:
-    guard, inner = guarded(Keys(user="ada", password="lovelace"))
+    guard, inner = guarded(ConsoleKeys(user="ada", password="lovelace"))
     assert ask(guard, HOST, OURS, method="POST", path="/login", body=b"user=bob&secret=lovelace")[0] == 401
     assert ask(guard, HOST, OURS, method="POST", path="/login", body=b"user=ada&secret=lovelace")[0] == 303
     basic = base64.b64encode(b"ada:lovelace").decode()
@@ -138,7 +138,7 @@ def test_user_and_password_belong_together() -> None:
 
 
 def test_guessing_is_stopped() -> None:
-    guard, _ = guarded(Keys(token="secret"))
+    guard, _ = guarded(ConsoleKeys(token="secret"))
     for _ in range(ATTEMPTS_MAX):
         assert ask(guard, HOST, ("authorization", "Bearer wrong"))[0] == 401
     assert ask(guard, HOST, ("authorization", "Bearer secret"))[0] == 401
@@ -146,7 +146,7 @@ def test_guessing_is_stopped() -> None:
 
 
 def test_the_login_page_shows_nothing_that_was_sent() -> None:
-    guard, _ = guarded(Keys(token="secret"))
+    guard, _ = guarded(ConsoleKeys(token="secret"))
     status, _, page = ask(guard, HOST, OURS, method="POST", path="/login", body=b"secret=<script>alert(1)</script>")
     assert status == 401
     assert b"<script" not in page

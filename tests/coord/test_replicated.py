@@ -10,7 +10,7 @@ from coord.test_runtime import Counter, result
 from replica.making import Host, state
 from waiting import until
 
-from ottla.coord.coordinator import Coordinator, Shape
+from ottla.coord.coordinator import Coordinator, TopicShape
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def play(folder: Path, story: Story, **options: str) -> None:
     async def scene() -> None:
         host = Host(folder, **options)
         coordinator: Coordinator[Counter] = Coordinator(
-            Shape("t", 1, 3, {}),
+            TopicShape("t", 1, 3, {}),
             lambda _: Counter(),
             host.metadata,
             None,  # type: ignore[arg-type]

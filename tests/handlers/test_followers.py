@@ -17,6 +17,7 @@ from ottla.handlers.call import Call
 from ottla.handlers.fetch import fetch
 from ottla.handlers.offsets import delete_records, list_offsets, offset_for_leader_epoch
 from ottla.handlers.produce import produce
+from ottla.log.replicate import replicate
 from ottla.replica.selector import RACK_AWARE
 from ottla.replica.throttle import Throttle
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState
@@ -258,7 +259,7 @@ class TestFetch:
     def test_a_follower_serves_consumers_that_know_racks_and_nobody_else(self, tmp_path: Path) -> None:
         async def story(host: Host) -> None:
             partition = host.assign(state(leader=1))
-            partition.log.replicate(produced(2), now_ms=0)
+            replicate(partition.log, produced(2), now_ms=0)
             partition.advance(1)
             found = await fetched(host, version=11)
             assert (found.error_code, found.high_watermark) == (0, 1)
@@ -341,7 +342,7 @@ class TestOffsets:
     def test_a_new_leader_does_not_tell_an_end_that_may_go_back(self, tmp_path: Path) -> None:
         async def story(host: Host) -> None:
             partition = host.assign(state(leader=1))
-            partition.log.replicate(produced(5), now_ms=0)
+            replicate(partition.log, produced(5), now_ms=0)
             partition.advance(2)
             host.assign(state(epoch=2, version=1))
             assert (await self.asked(host, -1)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE

@@ -11,7 +11,7 @@ import pytest
 
 from ottla.cluster.image import EMPTY, NO_LEADER, Broker, Image, Partition, Topic
 from ottla.config import load
-from ottla.coord.coordinator import Coordinator, Shape
+from ottla.coord.coordinator import Coordinator, TopicShape
 from ottla.coord.runtime import slot
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call
@@ -71,7 +71,7 @@ def parts(tmp_path: Path) -> Any:
 
     controller = SimpleNamespace(auto_create=auto_create)
     machines: Any = [
-        Coordinator(Shape(name, 4, 3, {}), lambda _: None, known, controller, None, None)  # type: ignore[arg-type,return-value,type-var]
+        Coordinator(TopicShape(name, 4, 3, {}), lambda _: None, known, controller, None, None)  # type: ignore[arg-type,return-value,type-var]
         for name in (GROUPS, TRANSACTIONS)
     ]
     return SimpleNamespace(

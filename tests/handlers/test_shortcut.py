@@ -29,7 +29,7 @@ from ottla.records.batch import Record
 from ottla.records.compress import Codec
 from ottla.replica.leader import Leader
 from ottla.replica.partition import Site
-from ottla.security.acl import Entry, Resource
+from ottla.security.acl import AclEntry, Resource
 from ottla.security.principal import ANONYMOUS
 from ottla.wire.access import Operation, Permission, ResourceType
 from ottla.wire.codec import decode, encode
@@ -60,7 +60,7 @@ SHORT = native.produce_reader() is not None  # without the native part both brok
 
 SETUP = {"kind": "open"}
 AUTHORIZER = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
-WRITE = Entry(str(ANONYMOUS), "*", Operation.WRITE, Permission.ALLOW)
+WRITE = AclEntry(str(ANONYMOUS), "*", Operation.WRITE, Permission.ALLOW)
 EVERYWHERE, CLOSED = Resource(ResourceType.TOPIC, "*"), Resource(ResourceType.TOPIC, "closed")
 
 
@@ -130,7 +130,7 @@ class Side(NamedTuple):
         """Set the quotas of a client id."""
         self.broker._enforcement.follow(self.dispatch, {}, {f"clients/{client_id}": rates})
 
-    async def change(self, resource: Resource, *entries: Entry) -> None:
+    async def change(self, resource: Resource, *entries: AclEntry) -> None:
         """Set the ACLs of a resource."""
         store = self.broker._acl_store
         assert store is not None
@@ -422,6 +422,40 @@ def test_batches_for_several_partitions_are_written_together(
             broken = large[1][2][:-3] + b"???"
             await pair.tell(request(large[0], ("plain", 1, broken), large[2]), 11)
         await pair.tell(request(*plain[:2], ("plain", 2, plain[2][2][:-1] + b"?")), 11)
+
+    story(tmp_path, tell)
+
+
+@pytest.mark.skipif(not SHORT, reason="without the native part there is no shortcut")
+def test_batches_that_need_more_than_a_write_are_checked_only_a_few_times(tmp_path: Path) -> None:
+    """Such as the first two of each partition, and the next one after a restart. Checking them may take long."""
+    count = 200
+    wanted = request(*[("many", at, records(codec=Codec.GZIP)) for at in range(count)])
+
+    async def tell(pair: Pair) -> None:
+        for one in (pair.short, pair.general):
+            await cast("Any", one.dispatch._parts.controller).create_topics([NewTopic("many", count, 1)])
+        await pair.tell(wanted, 11)  # this creates the route
+        shortcut = pair.short.dispatch._routes[11].shortcut
+        check, check_each, checked = shortcut._check, shortcut._check_each, 0
+
+        def counting(*given: Any) -> Any:
+            nonlocal checked
+            checked += 1
+            return check(*given)
+
+        def counting_each(*given: Any) -> Any:
+            nonlocal checked
+            found = check_each(*given)
+            checked += len(found)
+            return found
+
+        shortcut._check, shortcut._check_each = counting, counting_each
+        await pair.tell(wanted, 11)
+        assert count <= checked <= 4 * count
+        checked = 0
+        await pair.tell(wanted, 11)
+        assert checked == count, "now they only need to be written"
 
     story(tmp_path, tell)
 

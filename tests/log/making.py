@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ottla.config import load, topic_config
 from ottla.disk import RealDisk
+from ottla.log.append import append as leader_append
 from ottla.log.store import LogStore
 from ottla.records import batch
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
     from ottla.config import TopicConfig
     from ottla.disk import Buffer, Disk, File
-    from ottla.log.log import Appended, Log
+    from ottla.log.append import Appended
+    from ottla.log.log import Log
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))
@@ -126,8 +128,40 @@ async def keep_house(store: LogStore) -> None:
         await work()
 
 
-def append(log: Log, data: memoryview, *, epoch: int = 0, now_ms: int = NOW_MS) -> Appended:
-    return log.append(data, epoch=epoch, now_ms=now_ms, produce_version=9)
+def append(
+    log: Log, data: memoryview, *, epoch: int = 0, now_ms: int = NOW_MS, produce_version: int = 9, client: bool = True
+) -> Appended:
+    return leader_append(log, data, epoch=epoch, now_ms=now_ms, produce_version=produce_version, client=client)
+
+
+def from_producer(sequence: int, *, count: int = 1, producer_id: int = 7, epoch: int = 0) -> memoryview:
+    return memoryview(
+        batch.build(records(count), producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    )
+
+
+def in_transaction(sequence: int, producer_id: int = 7) -> memoryview:
+    return memoryview(
+        batch.build(records(2), producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
+    )
+
+
+def marker(*, commit: bool, producer_id: int = 7) -> memoryview:
+    key, value = b"\0\0" + (b"\0\1" if commit else b"\0\0"), b"\0\0" + b"\0\0\0\0"
+    return memoryview(
+        batch.build(
+            [batch.Record(0, NOW_MS, key, value)],
+            producer_id=producer_id,
+            producer_epoch=0,
+            transactional=True,
+            control=True,
+        )
+    )
+
+
+def end_transaction(log: Log, *, commit: bool, producer_id: int = 7, epoch: int = 0) -> Appended:
+    data = marker(commit=commit, producer_id=producer_id)
+    return append(log, data, epoch=epoch, client=False)
 
 
 def everything(log: Log) -> bytes:

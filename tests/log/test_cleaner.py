@@ -15,6 +15,8 @@ from waiting import until
 from ottla.config import load
 from ottla.log.cleaner import REST_MS, Cleaner, survey, swap
 from ottla.log.compaction import SLICE_SIZE, Compaction, ReadThrottle, StoppedError, plan
+from ottla.log.retention import retain
+from ottla.log.truncation import truncate
 from ottla.records import batch
 from ottla.records.batch import Record
 
@@ -255,9 +257,9 @@ def test_a_result_is_thrown_away_when_the_log_has_changed_meanwhile(tmp_path: Pa
     run.map_keys()
     cleaned = run.clean(run.groups[0])
     if change == "retention":
-        assert log.retain(NOW_MS + 2 * HOUR_MS) == 3
+        assert retain(log, NOW_MS + 2 * HOUR_MS) == 3
     elif change == "truncation":
-        log.truncate(2, now_ms=NOW_MS)
+        truncate(log, 2, now_ms=NOW_MS)
         put(log, b"x", b"a longer value")
         log.roll(NOW_MS)
     elif change == "deletion":
@@ -294,7 +296,7 @@ def test_a_policy_of_both_compacts_and_deletes(tmp_path: Path) -> None:
     log = a_dirty_log(store, "orders", cleanup_policy="compact,delete", retention_ms=HOUR_MS)
     assert clean(Cleaner(store))
     assert offsets(log) == [2]
-    assert log.retain(NOW_MS + 2 * HOUR_MS) == 1
+    assert retain(log, NOW_MS + 2 * HOUR_MS) == 1
     assert offsets(log) == []
     assert log.start == 3
 

@@ -11,10 +11,11 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-from log.making import TOPIC_ID, StillClock, a_store, settings
+from log.making import TOPIC_ID, StillClock, a_store, append, settings
 from log.test_compaction import HastyDisk
 
 from ottla.log import compaction
+from ottla.log.retention import retain
 from ottla.records import batch
 from ottla.records.markers import read_marker
 
@@ -98,7 +99,7 @@ class Life:
             base_sequence=sequence if producer >= 0 else -1,
             transactional=producer in PRODUCERS,
         )
-        appended = self.log.append(memoryview(data), epoch=0, now_ms=self.clock.ms, produce_version=9)
+        appended = append(self.log, memoryview(data), now_ms=self.clock.ms)
         assert not appended.duplicate
         self.sequences[producer] = sequence + len(records)
         return {appended.base + at: pair for at, pair in enumerate(pairs)}
@@ -114,7 +115,7 @@ class Life:
         data = batch.build(
             [marker], producer_id=producer, producer_epoch=self.epochs[producer], transactional=True, control=True
         )
-        self.log.append(memoryview(data), epoch=0, now_ms=self.clock.ms, produce_version=11, client=False)
+        append(self.log, memoryview(data), now_ms=self.clock.ms, produce_version=11, client=False)
         written = self.open.pop(producer)
         if commit:
             self.committed |= written
@@ -137,7 +138,7 @@ class Life:
     def delete_records(self) -> None:
         if self.log.config.deletes:
             self.log.delete_before(self.random.randint(self.log.start, (self.log.start + self.log.end) // 2))
-            self.log.retain(self.clock.ms)
+            retain(self.log, self.clock.ms)
 
     def restart(self) -> None:
         asyncio.run(self.store.close())

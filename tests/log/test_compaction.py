@@ -19,7 +19,7 @@ from log.making import NOW_MS, TOPIC_ID, FaultyDisk, a_log, a_store, append, eve
 from ottla.config import load
 from ottla.disk import RealDisk
 from ottla.log.cleaner import survey, swap
-from ottla.log.compaction import Compaction, Plan, Source, StoppedError, group, name, plan
+from ottla.log.compaction import Compaction, CompactionPlan, SegmentSource, StoppedError, group, name, plan
 from ottla.log.producers import LastBatch, Producers
 from ottla.log.recovery import load as load_folder
 from ottla.log.recovery import marker_of
@@ -201,7 +201,7 @@ def test_a_compacted_folder_opens_again_with_all_that_was_in_it(
 # Against Apache Kafka.
 
 
-def kafka_plan(folder: Path, /, **changes: object) -> Plan:
+def kafka_plan(folder: Path, /, **changes: object) -> CompactionPlan:
     """The plan for the partition that Apache Kafka compacted, made from the same state."""
     producers, sources, aborted = Producers(str(folder), RealDisk()), [], []
     bases = list(kafka_compacted.SEGMENTS)
@@ -213,8 +213,8 @@ def kafka_plan(folder: Path, /, **changes: object) -> Plan:
         path.write_bytes(log)
         aborted += decode(transactions, base)
         if at + 1 < len(bases):
-            sources.append(Source(base, bases[at + 1], str(path), len(log), 0, 12, NOW_MS))
-    made = Plan(
+            sources.append(SegmentSource(base, bases[at + 1], str(path), len(log), 0, 12, NOW_MS))
+    made = CompactionPlan(
         folder=str(folder),
         sources=tuple(sources),
         first_dirty=0,
@@ -232,7 +232,7 @@ def kafka_plan(folder: Path, /, **changes: object) -> Plan:
     return made._replace(**changes)  # type: ignore[arg-type]
 
 
-def run(made: Plan, disk: Disk | None = None, pause: Callable[[int], None] = lambda _: None) -> Compaction:
+def run(made: CompactionPlan, disk: Disk | None = None, pause: Callable[[int], None] = lambda _: None) -> Compaction:
     compaction = Compaction(made, disk or RealDisk(), pause)
     compaction.map_keys()
     for sources in compaction.groups:
@@ -249,12 +249,12 @@ def test_transactions_are_compacted_to_the_bytes_that_kafka_leaves(tmp_path: Pat
     assert Path(f"{stem}.txnindex.cleaned").read_bytes() == kafka_compacted.TRANSACTION_INDEX
 
 
-def again(folder: Path, log: bytes, transactions: bytes, made: Plan, now_ms: int) -> tuple[bytes, bytes]:
+def again(folder: Path, log: bytes, transactions: bytes, made: CompactionPlan, now_ms: int) -> tuple[bytes, bytes]:
     """Compact a result of compaction once more."""
     folder.mkdir()
     path = folder / "00000000000000000000.log"
     path.write_bytes(log)
-    source = Source(0, made.first_uncleanable, str(path), len(log), 0, 12, NOW_MS)
+    source = SegmentSource(0, made.first_uncleanable, str(path), len(log), 0, 12, NOW_MS)
     aborted = tuple(decode(transactions, 0))
     run(made._replace(folder=str(folder), sources=(source,), aborted=aborted, now_ms=now_ms))
     index = folder / "00000000000000000000.txnindex.cleaned"
@@ -363,9 +363,9 @@ def test_old_messages_and_wrappers_are_compacted_in_their_format(tmp_path: Path,
     path.write_bytes(data)
 
     def left(modified_ms: int, clean: bool) -> list[int]:
-        dirty = Source(6, 7, str(tmp_path / "00000000000000000006.log"), 0, 0, 0, modified_ms)
+        dirty = SegmentSource(6, 7, str(tmp_path / "00000000000000000006.log"), 0, 0, 0, modified_ms)
         Path(dirty.path).write_bytes(b"")
-        source = Source(0, 6, str(path), len(data), 0, 0, modified_ms)
+        source = SegmentSource(0, 6, str(path), len(data), 0, 0, modified_ms)
         run(
             kafka_plan(
                 tmp_path / "unused",
@@ -394,7 +394,7 @@ def test_old_tombstones_go_when_their_segment_is_older_than_the_retention(tmp_pa
     for base, modified_ms, content in ((0, NOW_MS, records), (2, NOW_MS + HOUR_MS + 1, []), (4, NOW_MS, [])):
         path = tmp_path / f"{base:020d}.log"
         path.write_bytes(legacy.build(content, magic=1))
-        sources.append(Source(base, base + 2, str(path), path.stat().st_size, 0, 0, modified_ms))
+        sources.append(SegmentSource(base, base + 2, str(path), path.stat().st_size, 0, 0, modified_ms))
     unused = tmp_path / "unused"
     unused.mkdir()
     run(
@@ -443,15 +443,17 @@ def test_snapshots_of_merged_segments_go_and_that_of_the_first_stays(tmp_path: P
 
 
 def test_neighbours_are_grouped_as_long_as_they_fit_into_one_segment(tmp_path: Path) -> None:
-    sources = [Source(10 * n, 10 * n + 10, "", size, 8, 12, 0) for n, size in enumerate([40, 60, 1, 100, 100, 0, 101])]
+    sources = [
+        SegmentSource(10 * n, 10 * n + 10, "", size, 8, 12, 0) for n, size in enumerate([40, 60, 1, 100, 100, 0, 101])
+    ]
     made = kafka_plan(tmp_path, segment_bytes=100)
     assert [[s.size for s in found] for found in group(sources, made)] == [[40, 60], [1], [100], [100, 0], [101]]
     made = kafka_plan(tmp_path, segment_index_bytes=24)
     assert [len(found) for found in group(sources, made)] == [2, 2, 2, 1], "the time indexes bound it too"
     far = [
-        Source(0, 10, "", 5, 0, 0, 0),
-        Source(2**31, 2**31 + 1, "", 5, 0, 0, 0),
-        Source(2**31 + 1, 2**31 + 2, "", 5, 0, 0, 0),
+        SegmentSource(0, 10, "", 5, 0, 0, 0),
+        SegmentSource(2**31, 2**31 + 1, "", 5, 0, 0, 0),
+        SegmentSource(2**31 + 1, 2**31 + 2, "", 5, 0, 0, 0),
     ]
     assert [len(found) for found in group(far, kafka_plan(tmp_path))] == [1, 2]
 
@@ -626,7 +628,7 @@ def test_a_last_batch_of_a_producer_known_by_its_marker_stays(tmp_path: Path) ->
     )
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(control)
-    source = Source(0, 1, str(path), len(control), 0, 0, NOW_MS)
+    source = SegmentSource(0, 1, str(path), len(control), 0, 0, NOW_MS)
     unused = tmp_path / "unused"
     unused.mkdir()
     sizes = []

@@ -9,6 +9,7 @@ import pytest
 from log.making import NOW_MS, FaultyDisk, a_log, append, produced
 
 from ottla.log.flush import carry_out
+from ottla.log.retention import retain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,42 +36,31 @@ def test_bytes_before_indexes_before_names(tmp_path: Path) -> None:
     log = a_log(tmp_path / "data", disk=disk, segment_bytes=200)
     append(log, produced(2))
     append(log, produced(5))
-    log.flush(NOW_MS)
+    log.durability.flush(NOW_MS)
     first, second = f"{0:020d}", f"{2:020d}"
     assert disk.paths == [f"{first}.log", f"{second}.log", f"{first}.index", f"{first}.timeindex", "orders-0", "data"]
-    assert log.recovery_point == 7
+    assert log.durability.recovery_point == 7
 
 
 def test_what_was_deleted_meanwhile_is_passed_over(tmp_path: Path) -> None:
     log = a_log(tmp_path, segment_bytes=200, file_delete_delay_ms=0)
     append(log, produced(2))
     append(log, produced(5))
-    flush = log.plan_flush()
+    flush = log.durability.plan_flush()
     assert flush is not None
     log.delete_before(7)
-    log.retain(NOW_MS)
+    retain(log, NOW_MS)
     log.doomed.pop().remove(".deleted")
     carry_out(flush)
-    log.finish_flush(flush, NOW_MS)
-    assert log.recovery_point == 7
-
-
-def test_a_log_that_was_cut_meanwhile_does_not_believe_an_old_flush(tmp_path: Path) -> None:
-    log = a_log(tmp_path)
-    append(log, produced(5))
-    flush = log.plan_flush()
-    assert flush is not None
-    log.truncate(0, now_ms=NOW_MS)
-    append(log, produced(2))
-    log.finish_flush(flush, NOW_MS)
-    assert log.recovery_point == 0
+    log.durability.finish_flush(flush, NOW_MS)
+    assert log.durability.recovery_point == 7
 
 
 def test_a_failure_is_passed_on(tmp_path: Path) -> None:
     disk = FaultyDisk()
     log = a_log(tmp_path, disk=disk)
     append(log, produced())
-    flush = log.plan_flush()
+    flush = log.durability.plan_flush()
     assert flush is not None
     disk.broken = 5
     with pytest.raises(OSError, match="Input/output"):

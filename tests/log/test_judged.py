@@ -11,11 +11,21 @@ import judge
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from log.making import NOW_MS, TOPIC_ID, a_store, append, produced, records
-from log.test_log import end_transaction, from_producer, in_transaction
+from log.making import (
+    NOW_MS,
+    TOPIC_ID,
+    a_store,
+    append,
+    end_transaction,
+    from_producer,
+    in_transaction,
+    produced,
+    records,
+)
 
 from ottla.config import load, topic_config
 from ottla.disk import RealDisk
+from ottla.log.truncation import truncate
 from ottla.records import batch
 from ottla.records.compress import Codec
 
@@ -93,7 +103,7 @@ def test_the_dump_tool_accepts_our_folder(tmp_path: Path, story: str) -> None:
         store = a_store(tmp_path, topic=OPTIONS)
     if story == "truncation":
         end = log.segments[1].base + 50
-        log.truncate(end, now_ms=NOW_MS)
+        truncate(log, end, now_ms=NOW_MS)
         end = log.end
         append(log, produced(3))
         end += 3

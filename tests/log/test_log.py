@@ -1,114 +1,42 @@
-"""The log of a partition: assigned offsets, reads, deletion of old segments, and faults."""
+"""The log of a partition: reads, transactions, deletion of records, and faults."""
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
-from random import Random
 from typing import TYPE_CHECKING
-from unittest import mock
 
 import pytest
 from log.making import (
     NOW_MS,
     TOPIC_ID,
     FaultyDisk,
-    StillClock,
     a_log,
-    a_store,
     append,
-    everything,
+    end_transaction,
+    in_transaction,
     produced,
-    records,
     settings,
 )
 
 from ottla.errors import BrokerError, ErrorCode
-from ottla.log.flush import Flusher
-from ottla.log.log import Appended
+from ottla.log.replicate import replicate
+from ottla.log.retention import retain
 from ottla.log.transactions import TransactionIndex
 from ottla.records import batch
-from ottla.sim.disk import Device, SimDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from ottla.disk import File
-    from ottla.log.log import Log
 
 
 def code_of(failure: pytest.ExceptionInfo[BrokerError]) -> ErrorCode:
     return failure.value.code
 
 
-def from_producer(sequence: int, *, count: int = 1, producer_id: int = 7, epoch: int = 0) -> memoryview:
-    return memoryview(
-        batch.build(records(count), producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
-    )
-
-
-def in_transaction(sequence: int, producer_id: int = 7) -> memoryview:
-    return memoryview(
-        batch.build(records(2), producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
-    )
-
-
-def marker(*, commit: bool, producer_id: int = 7) -> memoryview:
-    key, value = b"\0\0" + (b"\0\1" if commit else b"\0\0"), b"\0\0" + b"\0\0\0\0"
-    return memoryview(
-        batch.build(
-            [batch.Record(0, NOW_MS, key, value)],
-            producer_id=producer_id,
-            producer_epoch=0,
-            transactional=True,
-            control=True,
-        )
-    )
-
-
-def end_transaction(log: Log, *, commit: bool, producer_id: int = 7, epoch: int = 0) -> Appended:
-    data = marker(commit=commit, producer_id=producer_id)
-    return log.append(data, epoch=epoch, now_ms=NOW_MS, produce_version=9, client=False)
-
-
-# Appending and reading.
-
-
-def test_offsets_are_dense_and_the_epoch_is_stamped(tmp_path: Path) -> None:
-    log = a_log(tmp_path)
-    assert append(log, produced(3), epoch=4) == Appended(0, 2, -1, 0, False)
-    assert append(log, produced(2), epoch=5) == Appended(3, 4, -1, 0, False)
-    headers = [batch.header(everything(log), entry.position) for entry in batch.entries(everything(log))]
-    assert [(header.base_offset, header.leader_epoch) for header in headers] == [(0, 4), (3, 5)]
-    assert all(
-        batch.crc_ok(everything(log), at, header) for at, header in zip([0, headers[0].size], headers, strict=True)
-    )
-    assert log.epochs.entries == [(4, 0), (5, 3)]
-    assert log.epoch_end(4) == (4, 3)
-    assert log.latest_epoch == 5
-
-
-def test_what_is_refused_changes_nothing(tmp_path: Path) -> None:
-    log = a_log(tmp_path)
-    append(log, produced())
-    broken = bytearray(produced())
-    broken[-1] ^= 1
-    with pytest.raises(BrokerError) as failure:
-        append(log, memoryview(broken), epoch=3)
-    assert code_of(failure) == ErrorCode.CORRUPT_MESSAGE
-    assert (log.end, log.size, log.epochs.latest) == (1, len(produced()), 0)
-
-
-def test_a_new_segment_begins_when_the_batch_would_not_fit(tmp_path: Path) -> None:
-    one = len(produced(2))
-    log = a_log(tmp_path, segment_bytes=one * 3)
-    for _ in range(7):
-        append(log, produced(2))
-    assert [(segment.base, segment.size) for segment in log.segments] == [(0, one * 3), (6, one * 3), (12, one)]
-    assert log.size == one * 7
-    assert (log.folder / "00000000000000000006.snapshot").exists()
+# Reading.
 
 
 def test_a_read_begins_with_the_batch_that_holds_the_offset(tmp_path: Path) -> None:
@@ -185,106 +113,7 @@ def test_a_read_in_a_gap_gives_the_next_batch_there_is(tmp_path: Path) -> None:
     assert batch.header(found.read()).base_offset == 6
 
 
-def test_old_clients_may_send_nothing(tmp_path: Path) -> None:
-    log = a_log(tmp_path)
-    assert log.append(memoryview(b""), epoch=0, now_ms=NOW_MS, produce_version=0).base == -1
-    assert log.end == 0
-
-
-@pytest.mark.parametrize("version", ["0.9.0", "0.10.2"])
-def test_a_topic_in_an_old_format_is_stored_message_by_message(tmp_path: Path, version: str) -> None:
-    log = a_log(tmp_path, message_format_version=version, index_interval_bytes=50)
-    for _ in range(5):
-        append(log, produced(4))
-    assert log.end == 20
-    assert [entry.last_offset for entry in batch.entries(everything(log))] == list(range(20))
-    assert log.epochs.entries == [(0, 0)], "only since it was created: such messages carry no epoch"
-    found = log.read(13, 1 << 20, offset_max=20)
-    assert found is not None
-    assert next(batch.entries(found.read())).last_offset == 13
-
-
-# Producers and transactions.
-
-
-def restarted(log: Log, folder: Path) -> Log:
-    """The log after a clean stop: the snapshot has one batch of each producer."""
-    log.close()
-    (folder / ".kafka_cleanshutdown").touch()
-    return a_store(folder).logs["orders", 0]
-
-
-@pytest.mark.parametrize("segment_bytes", [1 << 30, 300])
-def test_a_retry_after_a_restart_is_answered_with_the_offsets_of_the_first_try(
-    tmp_path: Path, segment_bytes: int
-) -> None:
-    log = a_log(tmp_path, segment_bytes=segment_bytes)
-    bases = []
-    for sequence in range(6):
-        bases.append(append(log, from_producer(sequence)).base)
-        append(log, from_producer(sequence, producer_id=8))
-        append(log, from_producer(0, producer_id=7 + 100 * (sequence + 1)))
-    log = restarted(log, tmp_path)
-    for sequence in (3, 1, 2, 4, 5):
-        assert append(log, from_producer(sequence))[0::4] == (bases[sequence], True)
-    with pytest.raises(BrokerError) as failure:
-        append(log, from_producer(0))
-    assert code_of(failure) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "only the last five are known"
-    assert not append(log, from_producer(6)).duplicate
-
-
-def test_batches_that_a_snapshot_left_out_are_looked_up_once_and_not_far_back(tmp_path: Path) -> None:
-    log = a_log(tmp_path)
-    for sequence in range(400):
-        append(log, from_producer(sequence))
-        append(log, produced(1))
-    log = restarted(log, tmp_path)
-    with (
-        mock.patch("ottla.log.recall.REACH", 20_000),
-        mock.patch("ottla.log.recall.batch.header", wraps=batch.header) as header,
-    ):
-        for _ in range(3):
-            with pytest.raises(BrokerError):
-                append(log, from_producer(0))
-    assert 20 < header.call_count < 300
-    assert append(log, from_producer(396)).duplicate
-
-
-def test_batches_of_an_epoch_before_are_not_looked_up(tmp_path: Path) -> None:
-    log = a_log(tmp_path)
-    append(log, from_producer(0))
-    append(log, from_producer(1))
-    append(log, from_producer(0, epoch=1))
-    log = restarted(log, tmp_path)
-    with pytest.raises(BrokerError) as failure:
-        append(log, from_producer(1, epoch=0))
-    assert code_of(failure) == ErrorCode.INVALID_PRODUCER_EPOCH
-    with pytest.raises(BrokerError) as failure:
-        append(log, from_producer(2, epoch=1))
-    assert code_of(failure) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert append(log, from_producer(0, epoch=1)).duplicate
-
-
-def test_a_retry_is_answered_with_the_offsets_of_the_first_try(tmp_path: Path) -> None:
-    log = a_log(tmp_path)
-    first = append(log, from_producer(0, count=3))
-    append(log, from_producer(3))
-    assert append(log, from_producer(0, count=3)) == first._replace(duplicate=True, append_time=NOW_MS)
-    assert log.end == 4
-    with pytest.raises(BrokerError) as failure:
-        append(log, from_producer(9))
-    assert code_of(failure) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert log.end == 4
-
-
-def test_a_follower_that_takes_over_answers_retries_of_its_leaders_last_five_batches(tmp_path: Path) -> None:
-    leader, follower = a_log(tmp_path / "leader"), a_log(tmp_path / "follower")
-    first = [append(leader, from_producer(sequence)) for sequence in range(6)]
-    follower.replicate(memoryview(everything(leader)), now_ms=NOW_MS)
-    for sequence in range(1, 6):
-        retried = append(follower, from_producer(sequence), epoch=1)
-        assert (retried.base, retried.duplicate) == (first[sequence].base, True)
-    assert follower.end == 6
+# Transactions.
 
 
 def test_an_open_transaction_holds_the_last_stable_offset(tmp_path: Path) -> None:
@@ -337,10 +166,10 @@ def test_an_aborted_transaction_that_cannot_be_written_down_is_told_from_memory(
     assert log.list_aborted(0, log.end) == [(7, 0)]
     assert log.directory.online
     with pytest.raises(OSError, match=os.strerror(number)):
-        log.plan_flush()
+        log.durability.plan_flush()
     disk.open = opened  # type: ignore[method-assign]
-    log.flush(NOW_MS)
-    assert log.recovery_point == log.end
+    log.durability.flush(NOW_MS)
+    assert log.durability.recovery_point == log.end
     assert (log.folder / "00000000000000000000.txnindex").stat().st_size == 34
 
 
@@ -368,44 +197,7 @@ def test_the_list_of_aborted_transactions_goes_with_the_bytes_that_are_read(tmp_
         assert len(listed) < len(needed) + 10
 
 
-# Replicating.
-
-
-def test_a_copy_is_the_same_bytes(tmp_path: Path) -> None:
-    leader = a_log(tmp_path / "leader", segment_bytes=300)
-    follower = a_log(tmp_path / "follower", segment_bytes=500)
-    append(leader, produced(3), epoch=2)
-    append(leader, from_producer(0, count=2), epoch=2)
-    append(leader, in_transaction(0, 8), epoch=4)
-    end_transaction(leader, commit=False, producer_id=8, epoch=4)
-    offset = 0
-    while found := leader.read(offset, 200, offset_max=leader.end):
-        offset = follower.replicate(memoryview(found.read()), now_ms=NOW_MS)
-    assert everything(follower) == everything(leader)
-    assert follower.epochs.entries == leader.epochs.entries == [(2, 0), (4, 5)]
-    assert follower.list_aborted(0, follower.end) == leader.list_aborted(0, leader.end) == [(8, 5)]
-    assert [one[:4] for one in follower.producers.active()] == [one[:4] for one in leader.producers.active()]
-
-
-def test_a_broken_or_backward_copy_is_refused_whole(tmp_path: Path) -> None:
-    leader, follower = a_log(tmp_path / "leader"), a_log(tmp_path / "follower")
-    append(leader, produced(3))
-    append(leader, produced(3))
-    data = everything(leader)
-    broken = bytearray(data)
-    broken[-1] ^= 1
-    with pytest.raises(BrokerError) as failure:
-        follower.replicate(memoryview(broken), now_ms=NOW_MS)
-    assert code_of(failure) == ErrorCode.CORRUPT_MESSAGE
-    assert follower.end == follower.size == 0
-    assert follower.replicate(memoryview(data), now_ms=NOW_MS) == 6
-    with pytest.raises(BrokerError):
-        follower.replicate(memoryview(data), now_ms=NOW_MS)
-    assert follower.end == 6
-    assert follower.replicate(memoryview(data[:10]), now_ms=NOW_MS) == 6, "a piece of a batch is nothing"
-
-
-# Deleting and truncating.
+# Deleting.
 
 
 def test_deleting_records_hides_them_at_once_and_their_segments_with_the_next_retention(tmp_path: Path) -> None:
@@ -419,7 +211,7 @@ def test_deleting_records_hides_them_at_once_and_their_segments_with_the_next_re
     assert found is not None
     assert batch.header(found.read()).base_offset == 4, "the batch that holds it stays whole"
     before = len(log.segments)
-    assert log.retain(NOW_MS) == 1
+    assert retain(log, NOW_MS) == 1
     assert len(log.segments) == before - 1
     deleted = {path.name for path in log.folder.iterdir() if path.name.endswith(".deleted")}
     assert deleted == {f"00000000000000000000{suffix}.deleted" for suffix in (".log", ".index", ".timeindex")}
@@ -437,161 +229,7 @@ def test_records_above_the_high_watermark_cannot_be_deleted(tmp_path: Path) -> N
     assert log.delete_before(2) == 2
 
 
-def test_truncation_takes_producers_epochs_and_the_high_watermark_along(tmp_path: Path) -> None:
-    log = a_log(tmp_path, segment_bytes=300)
-    append(log, from_producer(0, count=2), epoch=1)
-    append(log, from_producer(2, count=2), epoch=2)
-    append(log, from_producer(4, count=2), epoch=3)
-    log.high = 6
-    log.flush(NOW_MS)
-    log.truncate(4, now_ms=NOW_MS)
-    assert (log.end, log.high, log.recovery_point, log.epochs.latest, log.cuts) == (4, 4, 4, 2, 1)
-    assert append(log, from_producer(4), epoch=5).base == 4, "the producer's next sequence is the one that was cut off"
-    log.truncate(99, now_ms=NOW_MS)
-    assert (log.end, log.cuts) == (5, 1)
-
-
-def test_what_was_cut_off_does_not_come_back_in_place_of_what_was_written_after_it(tmp_path: Path) -> None:
-    device = Device(Random(1))
-    log = a_log(tmp_path, SimDisk(device))
-    append(log, produced(4), epoch=1)
-    append(log, produced(4, size=11), epoch=1)
-    log.flush(NOW_MS)
-    log.truncate(4, now_ms=NOW_MS)
-    kept = everything(log)
-    append(log, produced(4, size=12), epoch=2)
-    with mock.patch.object(device, "_survivor", lambda safe, now: safe):
-        device.cut_power()
-    assert (log.folder / "00000000000000000000.log").read_bytes() == kept
-
-
-def test_truncation_below_the_first_segment_starts_anew(tmp_path: Path) -> None:
-    log = a_log(tmp_path, segment_bytes=200, file_delete_delay_ms=0)
-    for _ in range(4):
-        append(log, produced(2))
-    log.delete_before(6)
-    log.retain(NOW_MS)
-    log.truncate(1, now_ms=NOW_MS)
-    assert (log.start, log.end, log.size) == (1, 1, 0)
-    assert append(log, produced(1)).base == 1
-    log.restart(1000, now_ms=NOW_MS)
-    assert (log.start, log.end) == (1000, 1000)
-    assert log.epochs.entries == []
-    assert append(log, produced(1)).base == 1000
-    assert {path.name for path in log.folder.glob("*.log")} == {"00000000000000001000.log"}
-
-
-# Flushing.
-
-
-def test_flush_messages_1_is_on_disk_before_it_is_acknowledged(tmp_path: Path) -> None:
-    disk = FaultyDisk()
-    log = a_log(tmp_path, disk=disk, flush_messages=1)
-    append(log, produced(2))
-    assert (log.owed, log.recovery_point) == (2, 0)
-    asyncio.run(Flusher(StillClock()).wait_for(log, log.owed))
-    assert log.recovery_point == 2
-    assert disk.synced == [log.active.file.fd]
-
-
-def test_flush_messages_counts_records(tmp_path: Path) -> None:
-    disk = FaultyDisk()
-    log = a_log(tmp_path, disk=disk, flush_messages=5)
-    points = []
-    for _ in range(5):
-        append(log, produced(2))
-        points.append(log.owed)
-        if log.owed > log.recovery_point:
-            log.flush(NOW_MS)
-    assert points == [0, 0, 6, 6, 6]
-
-
-def test_after_a_roll_closed_segments_are_to_be_flushed_with_their_indexes(tmp_path: Path) -> None:
-    log = a_log(tmp_path, segment_bytes=200)
-    append(log, produced(2))
-    assert log.flush_due(NOW_MS) is None, "nothing asks for the active segment"
-    append(log, produced(5))
-    flush = log.flush_due(NOW_MS)
-    assert flush is not None
-    assert flush.end == 2
-    assert [file.path for file in flush.files] == [log.segments[0].stem + ".log"]
-    assert set(flush.indexes) == {log.segments[0].stem + suffix for suffix in (".index", ".timeindex", ".txnindex")}
-    log.finish_flush(flush, NOW_MS)
-    assert log.recovery_point == 2
-    assert log.flush_due(NOW_MS) is None
-
-
-def test_the_indexes_of_a_segment_that_was_on_disk_before_it_was_closed_are_flushed_too(tmp_path: Path) -> None:
-    """Its last entries were written when it was closed, and recovery will not read it again."""
-    log = a_log(tmp_path)
-    append(log, produced(2))
-    log.flush(NOW_MS)
-    log.roll(NOW_MS)
-    append(log, produced(2))
-    flush = log.plan_flush()
-    assert flush is not None
-    assert f"{log.segments[0].stem}.txnindex" in flush.indexes
-    log.flush(NOW_MS)
-    append(log, produced(2))
-    flush = log.plan_flush()
-    assert flush is not None
-    assert not flush.indexes, "once is enough"
-
-
-def test_flush_ms_asks_for_everything_when_it_is_over(tmp_path: Path) -> None:
-    log = a_log(tmp_path, flush_ms=1000)
-    append(log, produced(2))
-    assert log.flush_due(NOW_MS + 999) is None
-    flush = log.flush_due(NOW_MS + 1000)
-    assert flush is not None
-    assert flush.end == 2
-
-
-def test_the_names_of_new_files_are_flushed_once(tmp_path: Path) -> None:
-    log = a_log(tmp_path, flush_messages=1000)
-    append(log, produced())
-    first = log.plan_flush()
-    assert first is not None
-    assert first.folders == (str(log.folder), str(tmp_path))
-    log.flush(NOW_MS)
-    append(log, produced())
-    second = log.plan_flush()
-    assert second is not None
-    assert second.folders == ()
-
-
 # Faults.
-
-
-def test_a_full_disk_refuses_appends_serves_reads_and_recovers_by_itself(tmp_path: Path) -> None:
-    disk = FaultyDisk()
-    log = a_log(tmp_path, disk=disk)
-    append(log, produced(3))
-    whole = everything(log)
-    for space in (0, 1, 30, len(produced(3)) - 1):
-        disk.space_left = space
-        with pytest.raises(BrokerError) as failure:
-            append(log, produced(3))
-        assert code_of(failure) == ErrorCode.KAFKA_STORAGE_ERROR
-        assert everything(log) == whole
-        assert (log.folder / "00000000000000000000.log").read_bytes() == whole
-    assert log.directory.online
-    disk.space_left = None
-    assert append(log, produced(3)).base == 3
-
-
-def test_a_full_disk_at_a_roll_leaves_the_old_segment_in_use(tmp_path: Path) -> None:
-    disk = FaultyDisk()
-    log = a_log(tmp_path, disk=disk, segment_bytes=200)
-    append(log, produced(2))
-    for space in range(4):
-        disk.space_left = space
-        with pytest.raises(BrokerError):
-            append(log, produced(5))
-        assert log.end == 2
-    disk.space_left = None
-    assert append(log, produced(5)).base == 2
-    assert [segment.base for segment in log.segments] == [0, 2]
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EROFS])
@@ -610,33 +248,11 @@ def test_a_broken_disk_takes_the_directory_offline(tmp_path: Path, number: int) 
         lambda: append(log, produced()),
         lambda: log.read(0, 100, offset_max=1),
         lambda: log.delete_before(1),
-        lambda: log.replicate(produced(), now_ms=NOW_MS),
+        lambda: replicate(log, produced(), now_ms=NOW_MS),
     ):
         with pytest.raises(BrokerError) as failure:
             use()
         assert code_of(failure) == ErrorCode.KAFKA_STORAGE_ERROR, "it stays offline until a restart"
-
-
-def test_a_flush_that_fails_takes_the_directory_offline(tmp_path: Path) -> None:
-    """After a failed fsync the content of the disk is unknown, and a second fsync may wrongly succeed."""
-    disk = FaultyDisk()
-    log = a_log(tmp_path, disk=disk)
-    append(log, produced())
-    disk.broken = errno.EIO
-    with pytest.raises(BrokerError) as failure:
-        log.flush(NOW_MS)
-    assert code_of(failure) == ErrorCode.KAFKA_STORAGE_ERROR
-    assert not log.directory.online
-
-
-def test_a_deleted_log_does_not_come_back_when_its_last_flush_fails(tmp_path: Path) -> None:
-    log = a_log(tmp_path)
-    append(log, produced())
-    directory = log.directory
-    log.fault = "it was deleted"
-    directory.unforced.clear()
-    log.fail_sync(OSError(errno.ENOSPC, "full"))
-    assert not directory.unforced
 
 
 def test_an_index_that_cannot_be_read_fails_that_log_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -650,46 +266,6 @@ def test_an_index_that_cannot_be_read_fails_that_log_only(tmp_path: Path, monkey
     with pytest.raises(BrokerError) as failure:
         log.list_aborted(0, 1)
     assert code_of(failure) == ErrorCode.KAFKA_STORAGE_ERROR
-
-
-def test_what_a_full_disk_did_not_take_is_written_again_before_it_counts(tmp_path: Path) -> None:
-    """After a failed fsync the kernel regards the pages as written. Only writing them again makes it try again."""
-    disk = FaultyDisk()
-    log = a_log(tmp_path, disk=disk, segment_bytes=200)
-    for _ in range(4):
-        append(log, produced(2))
-    disk.broken = errno.ENOSPC
-    with pytest.raises(BrokerError):
-        log.flush(NOW_MS)
-    disk.broken = None
-    assert log.directory.online
-    assert log.recovery_point == 0
-    before, written = everything(log), []
-    disk.writev = lambda fd, parts, position: (  # type: ignore[method-assign]
-        written.append(len(parts[0])) or FaultyDisk.writev(disk, fd, parts, position)
-    )
-    log.flush(NOW_MS)
-    assert log.recovery_point == log.end
-    assert sum(written) == len(before)
-    assert everything(log) == before
-    append(log, produced(2))
-    written.clear()
-    log.flush(NOW_MS)
-    assert written == []
-
-
-def test_what_a_full_disk_has_dropped_is_noticed(tmp_path: Path) -> None:
-    disk = FaultyDisk()
-    log = a_log(tmp_path, disk=disk)
-    append(log, produced(2))
-    disk.broken = errno.ENOSPC
-    with pytest.raises(BrokerError):
-        log.flush(NOW_MS)
-    disk.broken = None
-    disk.writev(log.active.file.fd, [bytes(10)], 20)
-    with pytest.raises(BrokerError):
-        log.flush(NOW_MS)
-    assert not log.directory.online
 
 
 # The rest.

@@ -15,6 +15,8 @@ from log.making import NOW_MS, TOPIC_ID, StillClock, a_store, append, produced
 
 from ottla.config import load, topic_config
 from ottla.errors import BrokerError, ErrorCode
+from ottla.log.retention import retain
+from ottla.log.truncation import truncate
 from ottla.records import batch
 
 OPTIONS = {
@@ -91,7 +93,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
         offset = data.draw(st.integers(self.start, self.end))
-        self.log.truncate(offset, now_ms=NOW_MS)
+        truncate(self.log, offset, now_ms=NOW_MS)
         cut = [base for base, last, *_ in self.batches if last >= offset]
         self.batches = [one for one in self.batches if one[1] < offset]
         self.end = min([self.end, *cut])
@@ -101,7 +103,7 @@ class LogMachine(RuleBasedStateMachine):
     def delete_before(self, data: st.DataObject) -> None:
         self.start = max(self.start, data.draw(st.integers(self.start, self.end)))
         assert self.log.delete_before(self.start) == self.start
-        self.log.retain(NOW_MS)
+        retain(self.log, NOW_MS)
         assert not any(segment.end <= self.start for segment in self.log.segments[:-1])
 
     @rule(keep=st.integers(0, 5000))
@@ -110,7 +112,7 @@ class LogMachine(RuleBasedStateMachine):
         before = sum(one.size for one in self.log.segments if one.end > self.start or one is self.log.active)
         config = self.log.config
         self.log.reconfigure(topic_config(load({}), {**OPTIONS, "retention.bytes": str(keep)}))
-        self.log.retain(NOW_MS)
+        retain(self.log, NOW_MS)
         assert self.log.size >= min(keep, before)
         assert self.log.size - self.log.segments[0].size < max(keep, 1)
         self.log.reconfigure(config)
@@ -124,7 +126,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(flushed=st.booleans())
     def crash(self, flushed: bool) -> None:
         if flushed:
-            self.log.flush(NOW_MS)
+            self.log.durability.flush(NOW_MS)
         asyncio.run(self.store.housekeeping.checkpoint())
         self.clock.ms += 60_000  # every checkpoint is due
         asyncio.run(self.store.housekeeping.checkpoint())

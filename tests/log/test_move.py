@@ -7,12 +7,25 @@ import errno
 from typing import TYPE_CHECKING
 
 import pytest
-from log.making import NOW_MS, TOPIC_ID, FaultyDisk, a_store, append, everything, produced, settings
-from log.test_log import end_transaction, from_producer, in_transaction
+from log.making import (
+    NOW_MS,
+    TOPIC_ID,
+    FaultyDisk,
+    a_store,
+    append,
+    end_transaction,
+    everything,
+    from_producer,
+    in_transaction,
+    produced,
+    settings,
+)
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log import move as moving
-from ottla.log.move import LogMove, Piece, count_bytes
+from ottla.log.move import LogMove, MovedPiece, count_bytes
+from ottla.log.retention import retain
+from ottla.log.truncation import truncate
 from ottla.records import batch
 
 if TYPE_CHECKING:
@@ -84,7 +97,7 @@ def test_what_is_appended_meanwhile_comes_along(tmp_path: Path, monkeypatch: pyt
     move = asked(store, tmp_path)
     copy, rounds = move.copy, []
 
-    def copy_and_append(pieces: list[Piece]) -> None:
+    def copy_and_append(pieces: list[MovedPiece]) -> None:
         copy(pieces)
         rounds.append(count_bytes(pieces))
         if len(rounds) < 6:
@@ -115,11 +128,11 @@ def test_what_is_cut_off_meanwhile_is_not_brought_back(tmp_path: Path, what: str
     move.directory.disk.make_folder(move.folder)
     move.copy(move.pieces())
     if what == "truncate":
-        log.truncate(10, now_ms=NOW_MS)
+        truncate(log, 10, now_ms=NOW_MS)
         append(log, produced(5, size=50), epoch=9)
     else:
         log.delete_before(40)
-        log.retain(NOW_MS)
+        retain(log, NOW_MS)
         assert log.segments[0].base > 0
     before = facts(log)
     move.copy(move.pieces())
@@ -199,7 +212,7 @@ def test_an_unfinished_copy_found_at_start_is_begun_anew(tmp_path: Path) -> None
 def test_a_flush_that_began_before_the_move_says_nothing_of_the_copy(tmp_path: Path, fails: bool) -> None:
     disk = FaultyDisk()
     store, log = begin(tmp_path, disk)
-    planned = log.plan_flush()
+    planned = log.durability.plan_flush()
     assert planned is not None
 
     class Late:
@@ -217,5 +230,5 @@ def test_a_flush_that_began_before_the_move_says_nothing_of_the_copy(tmp_path: P
     late = planned._replace(disk=Late(), files=planned.files[:1], indexes=())  # type: ignore[arg-type]
     asyncio.run(store.flusher.flush(log, late))
     assert log.folder.parent == tmp_path / "b"
-    assert log.recovery_point == 0, "nothing of the copy was forced to disk"
+    assert log.durability.recovery_point == 0, "nothing of the copy was forced to disk"
     assert store.directories[1].online, "another disk failed"

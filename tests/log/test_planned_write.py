@@ -14,7 +14,8 @@ from log.making import NOW_MS, TOPIC_ID, FaultyDisk, a_store, everything, produc
 from ottla.disk import RealDisk
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log import planned_write
-from ottla.log.planned_write import write_planned, write_singly
+from ottla.log.append import append_sound as leader_append_sound
+from ottla.log.planned_write import finish_write, plan_write, undo_write, write_planned, write_singly
 from ottla.records import batch, native
 
 if TYPE_CHECKING:
@@ -68,22 +69,23 @@ def logs(folder: Path, count: int, disk: Disk | None = None, **options: object) 
 
 def append_sound(log: Log, data: memoryview, epoch: int = 0) -> int:
     head = batch.header(data)
-    return log.append_sound(data, (head.last_offset_delta, head.max_timestamp, head.producer_id), epoch, NOW_MS)
+    return leader_append_sound(log, data, (head.last_offset_delta, head.max_timestamp, head.producer_id), epoch, NOW_MS)
 
 
 def planned(targets: Sequence[Log], batches: Batches, epoch: int = 0) -> list[PlannedWrite]:
     writes = [
-        log.plan_write(batches.frame, *place, sound, epoch)
+        plan_write(log, batches.frame, *place, sound, epoch)
         for log, place, sound in zip(targets, batches.places, batches.sounds, strict=True)
     ]
     return [write for write in writes if write is not None]
 
 
 def state(log: Log) -> tuple[object, ...]:
-    active = log.active
+    active, durability = log.active, log.durability
     tail = list(active._tail_last), list(active._tail_position)
     index = active.offsets.last_offset, active.offsets.last_position, active.times.last
-    return everything(log), log.end, log.epochs.latest, log.owed, log.held, active.size, active.end, tail, index
+    owed = durability.owed, durability.held
+    return everything(log), log.end, log.epochs.latest, owed, active.size, active.end, tail, index
 
 
 @BOTH
@@ -101,7 +103,7 @@ def test_it_does_what_single_appends_do(tmp_path: Path, way: type[object], seed:
         writes = planned(together, batches, epoch=turn // 10)
         assert way(RealDisk(), batches.frame, writes) == (5, 0)
         for log, write, sound in zip(together, writes, batches.sounds, strict=True):
-            assert log.finish_write(write, sound) == log.end - 1
+            assert finish_write(log, write, sound) == log.end - 1
         assert [state(log) for log in single] == [state(log) for log in together]
 
 
@@ -116,7 +118,7 @@ def test_sequences_of_producers_go_on(tmp_path: Path) -> None:
         one = numbered(sequence)
         (write,) = planned([log], one)
         assert write_planned(log.disk, one.frame, [write]) == (1, 0)
-        log.finish_write(write, one.sounds[0])
+        finish_write(log, write, one.sounds[0])
         assert not planned([log], one), "a retry is not written again"
     assert not planned([log], numbered(9)), "a gap is for the full path to refuse"
     assert planned([log], numbered(3))
@@ -136,9 +138,9 @@ def test_a_batch_that_needs_more_is_not_aimed(tmp_path: Path) -> None:
     log.active.let_go()
     assert not planned([log], one), "the file is closed"
     append_sound(log, produced(size=300))
-    log.owes_cut = True
+    log.durability.owes_cut = True
     assert not planned([log], one), "a truncation must be on disk first"
-    log.owes_cut, log.fault = False, "gone"
+    log.durability.owes_cut, log.fault = False, "gone"
     assert not planned([log], one), "the log is offline"
     log.fault = None
     assert planned([log], one)
@@ -189,8 +191,8 @@ def test_a_part_of_a_batch_is_cut_off_again(tmp_path: Path, way: type[object]) -
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert (count, result) == (1, 30)
-    targets[0].finish_write(writes[0], batches.sounds[0])
-    error = targets[1].undo_write(writes[1], result)
+    finish_write(targets[0], writes[0], batches.sounds[0])
+    error = undo_write(targets[1], writes[1], result)
     assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert "30 of" in str(error)
     assert targets[1].directory.full
@@ -206,7 +208,7 @@ def test_a_broken_disk_takes_its_directory_offline(tmp_path: Path) -> None:
     disk.broken = errno.EIO
     count, result = planned_write.write_planned(disk, batches.frame, writes)
     assert count == 0
-    targets[0].undo_write(writes[0], result)
+    undo_write(targets[0], writes[0], result)
     with pytest.raises(BrokerError, match="offline"):
         append_sound(targets[1], produced())
     assert not planned(targets, batches)

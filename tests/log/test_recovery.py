@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log.making import NOW_MS, TOPIC_ID, StillClock, a_store, append, everything, produced, records
-from log.test_log import end_transaction, from_producer, in_transaction
+from log.making import (
+    NOW_MS,
+    TOPIC_ID,
+    StillClock,
+    a_store,
+    append,
+    end_transaction,
+    everything,
+    from_producer,
+    in_transaction,
+    produced,
+    records,
+)
 
 from ottla.config import load, topic_config
 from ottla.disk import RealDisk
@@ -192,7 +203,7 @@ def test_below_the_recovery_point_nothing_is_read(tmp_path: Path) -> None:
     """A bad bit there was not caused by a crash, and reading terabytes at every start would be worse."""
     _, log = begin(tmp_path)
     varied(log)
-    flush = log.plan_flush(closed_only=True)
+    flush = log.durability.plan_flush(closed_only=True)
     assert flush is not None
     write_offsets(RealDisk(), tmp_path / "recovery-point-offset-checkpoint", {("orders", 0): flush.end})
     path = log.folder / f"{NAME}.log"
@@ -200,7 +211,7 @@ def test_below_the_recovery_point_nothing_is_read(tmp_path: Path) -> None:
     data[-1] ^= 1
     path.write_bytes(data)
     found = again(tmp_path)
-    assert (found.end, found.recovery_point) == (log.end, flush.end)
+    assert (found.end, found.durability.recovery_point) == (log.end, flush.end)
     assert sorted(found.producers.active()) == sorted(log.producers.active())
 
 
@@ -215,7 +226,7 @@ def test_a_clean_stop_is_believed(tmp_path: Path) -> None:
     path.write_bytes(data)
     found = again(tmp_path)
     assert (found.end, found.epochs.entries, sorted(found.producers.active())) == expected
-    assert found.recovery_point == found.end
+    assert found.durability.recovery_point == found.end
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", ".txnindex"])

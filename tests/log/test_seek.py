@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from log.making import NOW_MS, a_log, append, records
 
-from ottla.log.log import Located
+from ottla.log.seek import Located
 from ottla.records import batch
 from ottla.records.compress import Codec
 

@@ -57,7 +57,7 @@ def test_a_partition_is_a_folder_with_kafkas_files(tmp_path: Path) -> None:
     files = {f"00000000000000000000{suffix}" for suffix in (".log", ".index", ".timeindex")}
     assert names(log.folder) == {*files, "partition.metadata"}
     append(log, produced())
-    log.flush(0)
+    log.durability.flush(0)
     assert names(log.folder) == {*files, "partition.metadata", "leader-epoch-checkpoint"}
     assert log.folder == tmp_path / "orders-3"
 
@@ -186,7 +186,7 @@ def test_checkpoints_are_written_when_they_are_due(tmp_path: Path) -> None:
     store = a_store(tmp_path, clock=clock)
     log = store.create("orders", 0, TOPIC_ID, settings(), 0)
     append(log, produced(4))
-    log.flush(NOW_MS)
+    log.durability.flush(NOW_MS)
     log.delete_before(1)
     store.logs["orders", 0].high = 3
     asyncio.run(keep_house(store))
@@ -230,7 +230,7 @@ def test_closed_segments_are_flushed_by_and_by(tmp_path: Path) -> None:
         for _ in range(4):
             append(log, produced(2))
         await keep_house(store)
-        assert log.recovery_point == log.active.base > 0
+        assert log.durability.recovery_point == log.active.base > 0
 
     asyncio.run(story())
 
@@ -326,7 +326,7 @@ def test_run_looks_after_everything_until_it_is_cancelled(tmp_path: Path, monkey
         store.move("orders", 0, str(tmp_path / "b"))
         task = asyncio.create_task(store.run())
         clock.ms += 1000
-        while log.directory.path != str(tmp_path / "b") or log.recovery_point < 2:
+        while log.directory.path != str(tmp_path / "b") or log.durability.recovery_point < 2:
             await asyncio.sleep(0)
             clock.ms += 100
         task.cancel()

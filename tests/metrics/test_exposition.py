@@ -5,12 +5,12 @@ import math
 from metrics.exposed import parse
 
 from ottla.metrics import catalogue
-from ottla.metrics.exposition import Page
+from ottla.metrics.exposition import Exposition
 from ottla.metrics.family import COUNTER, GAUGE, Distribution, Family, Sample
 
 
 def text(*samples: Sample, openly: bool = False) -> str:
-    page = Page()
+    page = Exposition()
     for sample in samples:
         page.add(sample)
     return "".join(page.text(openly=openly))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket as sockets
 import sys
 from typing import TYPE_CHECKING, Any, cast
@@ -76,6 +77,12 @@ def test_a_kernel_that_does_not_tell_is_asked_once(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(told, "getsockopt", lambda *_: bytes(104))
     assert sizes_after(told) == ([], 1)
 
+    def refuse(*_: int) -> bytes:
+        raise OSError(errno.ENOPROTOOPT, "Protocol not available")
+
+    monkeypatch.setattr(told, "getsockopt", refuse)
+    assert sizes_after(told) == ([], 1)
+
 
 @pytest.fixture(params=[LARGE, SMALL], ids=["large", "small"])
 def connected(request: pytest.FixtureRequest) -> Iterator[tuple[socket, socket, int]]:
@@ -125,3 +132,20 @@ def test_real_sockets(
         assert after > before
     else:
         assert after < before
+
+
+def test_a_system_without_this_information_sends_as_well(
+    tmp_path: Path, connected: tuple[socket, socket, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as macOS."""
+    monkeypatch.setattr(buffer, "_TCP_INFO", None)
+    accepted, client, _ = connected
+    path, outbox = tmp_path / "log", Outbox(fits_buffer=True)
+    path.write_bytes(bytes(REGION_SIZE))
+    with path.open("rb") as file:
+        outbox.add([Region(file.fileno())])
+        left = REGION_SIZE
+        while left:
+            outbox.send(accepted)
+            left -= len(client.recv(1 << 16))
+    assert not outbox

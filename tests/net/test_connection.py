@@ -13,7 +13,7 @@ from net.listening import limited, port_of
 from waiting import until
 
 from ottla.errors import Hangup
-from ottla.net.connection import Answer, Connection, Deferred, Limits
+from ottla.net.connection import Answer, Connection, ConnectionLimits, Deferred
 from ottla.net.listener import Listener, bind
 from ottla.net.outbox import COPY_SIZE_MAX
 from ottla.net.receiver import RECEIVE_SIZE, Receiver
@@ -47,7 +47,7 @@ class FileRegion:
 
 
 def listener(handle: Handle, **changes: Any) -> Listener:
-    limits = Limits(
+    limits = ConnectionLimits(
         changes.pop("frame_size_max", 1 << 24),
         changes.pop("requests_max", 1000),
         changes.pop("unsent_size_max", 1 << 20),

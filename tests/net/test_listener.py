@@ -10,7 +10,7 @@ import pytest
 from net.listening import limited, port_of
 from waiting import until
 
-from ottla.net.connection import Answer, Connection, Deferred, Limits
+from ottla.net.connection import Answer, Connection, ConnectionLimits, Deferred
 from ottla.net.listener import SWEEP_PAUSE_S, SWEPT_MAX, Admission, Listener, bind
 from ottla.net.receiver import Receiver
 
@@ -36,7 +36,7 @@ def listener(
         handle=handle,
         admission=admission or limited(100, 100, {}),
         receiver=Receiver(),
-        limits=Limits(1000, 10, 1000),
+        limits=ConnectionLimits(1000, 10, 1000),
         connections_max=connections_max,
         idle_s_max=idle_s_max,
         send_buffer_size=0,

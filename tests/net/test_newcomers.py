@@ -14,6 +14,7 @@ from waiting import until
 from ottla.net import newcomers, turns
 from ottla.net.connection import READS_WHILE_NEW
 from ottla.net.newcomers import ROUND_S_MIN, SAVED_S_MAX, SHARE, Newcomers
+from ottla.net.turns import ROUND_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -104,6 +105,19 @@ def test_new_clients_get_their_share_of_a_busy_loop(time: Time) -> None:
     assert {count - 100 * SHARE for count in served[:-1]} <= {0, 1}, "a quarter of the time of the others"
 
 
+def test_a_long_stop_does_not_make_a_slice_long(time: Time) -> None:
+    async def scene() -> int:
+        line, done = Newcomers(), list[str]()
+        for _ in range(100):
+            line.serve(time.spend(ROUND_S / 10 * MORE, done, "new"))
+        before = len(done)
+        time.now += 60  # the process was stopped, or something held the loop
+        await asyncio.sleep(0)
+        return len(done) - before
+
+    assert asyncio.run(scene()) == 10
+
+
 def test_a_piece_that_fails_in_line_does_not_stop_the_others(time: Time, caplog: pytest.LogCaptureFixture) -> None:
     async def scene() -> None:
         line, done = Newcomers(), list[str]()
@@ -119,6 +133,29 @@ def test_a_piece_that_fails_in_line_does_not_stop_the_others(time: Time, caplog:
 
     asyncio.run(scene())
     assert "a turn failed" in caplog.text
+
+
+class Panic(BaseException):
+    """As PyO3 reports a panic of native code: no Exception."""
+
+
+def test_a_piece_that_panics_does_not_stop_the_line(time: Time) -> None:
+    async def scene() -> None:
+        line, done, told = Newcomers(), list[str](), list[object]()
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+        assert line.serve(time.spend(1.0, done, "a long one"))
+
+        def fail() -> None:
+            raise Panic
+
+        line.serve(fail)
+        line.serve(time.spend(0.0, done, "the next"))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert done == ["a long one", "the next"]
+        assert [type(one) for one in told] == [Panic]
+
+    asyncio.run(scene())
 
 
 class Held(Newcomers):

@@ -17,13 +17,13 @@ from records.produce import changed
 
 from ottla.records import batch, check, native, pick
 from ottla.records.batch import Record
-from ottla.records.check import CHECKSUM, LARGE, OVER, SOUND, WRONG, Limits, Rules
+from ottla.records.check import CHECKSUM, LARGE, OVER, SOUND, WRONG, RecordLimits, Rules
 from ottla.records.compress import Codec, compress, decompress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LIMITS = Limits(1 << 20, 10_000)
+LIMITS = RecordLimits(1 << 20, 10_000)
 PLAIN = Rules(False, True, NOW, 2**63 - 1, 3_600_000, 100)
 STRICT = Rules(True, True, NOW, 1_000, 1_000, 3)
 MALFORMED = all_of_them(NOW)
@@ -47,7 +47,7 @@ def built(records: list[Record], codec: int = Codec.NONE) -> bytes:
     return batch.build([one._replace(offset=at) for at, one in enumerate(records)], codec=codec)
 
 
-def same(data: bytes, rules: Rules = PLAIN, limits: Limits = LIMITS) -> check.Verdict:
+def same(data: bytes, rules: Rules = PLAIN, limits: RecordLimits = LIMITS) -> check.Verdict:
     """What both say. They may find the same fault in different words, or meet a limit before it."""
     ours, theirs = check.check(data, rules, limits), check.Verdict(*native.check(data, rules, limits))
     if SOUND in (ours.state, theirs.state) or CHECKSUM in (ours.state, theirs.state):
@@ -137,16 +137,16 @@ def test_limits_on_bytes_and_records(codec: Codec) -> None:
     data = built([Record(0, NOW, None, b"v" * 100)] * 50, codec)
     size = check.check(data, PLAIN, LIMITS).inflated
     for found in (check.check, native.check):
-        assert found(data, PLAIN, Limits(size, 50))[0] == SOUND
-        assert found(data, PLAIN, Limits(size - 1, 50))[0] == OVER
-        assert found(data, PLAIN, Limits(size, 49))[0] == OVER
+        assert found(data, PLAIN, RecordLimits(size, 50))[0] == SOUND
+        assert found(data, PLAIN, RecordLimits(size - 1, 50))[0] == OVER
+        assert found(data, PLAIN, RecordLimits(size, 49))[0] == OVER
 
 
 def test_a_record_may_span_windows() -> None:
     """Longer than any window or block of any codec."""
     records = [Record(0, NOW + at, b"k" * (70_000 * at), Random(at).randbytes(200_000)) for at in range(4)]
     for codec in Codec:
-        verdict = native.check(built(records, codec), PLAIN, Limits(16 << 20, 10))
+        verdict = native.check(built(records, codec), PLAIN, RecordLimits(16 << 20, 10))
         assert (verdict[0], verdict[3], verdict[4]) == (SOUND, NOW + 3, 3)
 
 

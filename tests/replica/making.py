@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ottla.config import BrokerConfig
     from ottla.handlers.call import Parts
-    from ottla.log.log import Appended
+    from ottla.log.append import Appended
     from ottla.replica.partition import Partition
     from ottla.replica.throttle import Throttle
 

@@ -358,7 +358,7 @@ def test_what_must_be_on_disk_is_there_before_the_leader_hears_of_it(tmp_path: P
         partition = world.lead(0)
         append(partition)
         await until(lambda: partition.high == 1)
-        assert world[1].log().recovery_point == 1
+        assert world[1].log().durability.recovery_point == 1
 
     play(tmp_path, story, ids=(0, 1), **{"log.flush.interval.messages": "1"})
 

@@ -13,6 +13,7 @@ from replica.making import Host, state
 from waiting import until
 
 from ottla.disk import RealDisk
+from ottla.log.truncation import truncate
 from ottla.replica.partition import Partition
 from ottla.sim.disk import Device, SimDisk
 
@@ -146,9 +147,9 @@ def test_what_is_cut_off_is_not_waited_for(tmp_path: Path, gate: Gate) -> None:
     async def story(host: Host) -> None:
         partition = host.assign(state(leader=1))
         partition.replicate(produced(3), now_ms=NOW_MS)
-        partition.log.truncate(0, now_ms=NOW_MS)
-        assert partition.log.settled_end == 0
-        assert partition.log.held is None
+        truncate(partition.log, 0, now_ms=NOW_MS)
+        assert partition.log.durability.settled_end == 0
+        assert partition.log.durability.held is None
 
     play(tmp_path, story, gate, **EACH)
 

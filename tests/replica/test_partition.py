@@ -11,6 +11,7 @@ from log.making import produced, records
 from replica.making import Host, state
 
 from ottla.errors import BrokerError, ErrorCode
+from ottla.log.replicate import replicate
 from ottla.records import batch
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ def test_an_append_wakes_followers_and_a_commit_wakes_consumers(tmp_path: Path) 
 def test_a_consumer_of_a_follower_is_woken_by_the_high_watermark(tmp_path: Path) -> None:
     async def story(host: Host) -> None:
         partition = host.assign(state(leader=1))
-        partition.log.replicate(produced(), now_ms=0)
+        replicate(partition.log, produced(), now_ms=0)
         wait = host.waits.add([partition], 1, 60_000, lambda: "read")
         partition.advance(1)
         await turns()
@@ -284,7 +285,7 @@ def test_an_acknowledgement_waits_for_the_disk_too(tmp_path: Path) -> None:
         assert future is not None
         host.fetch(partition, 1, 1)
         await asyncio.wait_for(future, 60)
-        assert partition.log.recovery_point == 1
+        assert partition.log.durability.recovery_point == 1
         host.append(partition)
         future = partition.wait_for_commit(2)
         assert future is not None

@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.security.acl import (
-    Entry,
+    AclEntry,
     Filter,
     Resource,
     decode_change,
@@ -21,8 +21,8 @@ STORED = (
 )
 ENTRIES = frozenset(
     (
-        Entry("User:a", "*", Operation.READ, ALLOW),
-        Entry("User:ü", "1.2.3.4", Operation.IDEMPOTENT_WRITE, DENY),
+        AclEntry("User:a", "*", Operation.READ, ALLOW),
+        AclEntry("User:ü", "1.2.3.4", Operation.IDEMPOTENT_WRITE, DENY),
     )
 )
 
@@ -80,11 +80,11 @@ def test_an_old_notice_names_its_type_in_the_other_spelling() -> None:
     ],
 )
 def test_what_an_entry_decides(held: Operation, asked: Operation, permission: Permission, decides: bool) -> None:
-    assert Entry("User:a", "*", held, permission).decides("User:a", "1.1.1.1", asked) is decides
+    assert AclEntry("User:a", "*", held, permission).decides("User:a", "1.1.1.1", asked) is decides
 
 
 def test_whom_an_entry_is_for() -> None:
-    entry = Entry("User:*", "1.1.1.1", Operation.READ, ALLOW)
+    entry = AclEntry("User:*", "1.1.1.1", Operation.READ, ALLOW)
     assert entry.decides("User:anybody", "1.1.1.1", Operation.READ)
     assert not entry.decides("User:anybody", "1.1.1.2", Operation.READ)
     assert not entry._replace(principal="User:b").decides("User:a", "1.1.1.1", Operation.READ)

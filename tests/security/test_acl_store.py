@@ -11,7 +11,7 @@ from ottla.clock import SystemClock
 from ottla.cluster.acl_store import AclStore
 from ottla.cluster.sqlite_store import SqliteStore
 from ottla.errors import BrokerError
-from ottla.security.acl import Entry, Resource
+from ottla.security.acl import AclEntry, Resource
 from ottla.security.authorizer import Authorizer
 from ottla.wire.access import Operation, Pattern, Permission, ResourceType
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ORDERS = Resource(ResourceType.TOPIC, "orders")
 PREFIX = Resource(ResourceType.TOPIC, "ord", Pattern.PREFIXED)
-READ = Entry("User:ann", "*", Operation.READ, Permission.ALLOW)
+READ = AclEntry("User:ann", "*", Operation.READ, Permission.ALLOW)
 WRITE = READ._replace(operation=Operation.WRITE)
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ottla.security.acl import Entry, Filter, Resource
+from ottla.security.acl import AclEntry, Filter, Resource
 from ottla.security.authorizer import Authorizer
 from ottla.wire.access import Operation, Pattern, Permission, ResourceType
 
@@ -15,11 +15,11 @@ READ, WRITE, DESCRIBE, ALL = Operation.READ, Operation.WRITE, Operation.DESCRIBE
 HERE = "127.0.0.1"
 
 
-def entry(who: str, operation: Operation, *, deny: bool = False, host: str = "*") -> Entry:
-    return Entry(f"User:{who}", host, operation, Permission.DENY if deny else Permission.ALLOW)
+def entry(who: str, operation: Operation, *, deny: bool = False, host: str = "*") -> AclEntry:
+    return AclEntry(f"User:{who}", host, operation, Permission.DENY if deny else Permission.ALLOW)
 
 
-def authorizer(rules: dict[Resource, list[Entry]], *, open_by_default: bool = False) -> Authorizer:
+def authorizer(rules: dict[Resource, list[AclEntry]], *, open_by_default: bool = False) -> Authorizer:
     made = Authorizer(["User:root"], open_by_default=open_by_default)
     made.replace({resource: frozenset(entries) for resource, entries in rules.items()})
     return made
@@ -80,7 +80,7 @@ def test_some_resource_can_be_written_exactly_if_one_can(seed: int) -> None:
     """Against a search through every name that the rules tell apart."""
     chance = random.Random(seed)
     names = ["a", "ab", "abc", "b", "ba"]
-    rules: dict[Resource, list[Entry]] = {}
+    rules: dict[Resource, list[AclEntry]] = {}
     for _ in range(chance.randint(1, 6)):
         pattern = chance.choice((Pattern.LITERAL, Pattern.PREFIXED))
         resource = Resource(TOPIC, chance.choice([*names, "*"] if pattern is Pattern.LITERAL else names), pattern)

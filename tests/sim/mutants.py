@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
-from ottla.cluster.metadata_store import Check
+from ottla.cluster.metadata_store import VersionCheck
 from ottla.coord.transactions.machine import TransactionMachine
 from ottla.coord.transactions.markers import MarkerWriter
 from ottla.errors import ErrorCode
@@ -75,7 +75,7 @@ def obey_every_controller() -> Iterator[None]:
     verify = SimZooKeeper._verify
 
     def unguarded(store: SimZooKeeper, ops: Any) -> None:
-        verify(store, [op for op in ops if not isinstance(op, Check)])
+        verify(store, [op for op in ops if not isinstance(op, VersionCheck)])
 
     with (
         mock.patch.object(Membership, "check", return_value=ErrorCode.NONE),

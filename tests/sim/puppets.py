@@ -17,10 +17,10 @@ from ottla.cluster.control.messages import FULL
 from ottla.cluster.image import EMPTY, Broker, Partition, Topic
 from ottla.cluster.metadata import Metadata
 from ottla.cluster.peers import Connections, PeerError
-from ottla.cluster.registration import Place, Registration
+from ottla.cluster.registration import BrokerEndpoints, Registration
 from ottla.config import load
 from ottla.errors import BrokerError, ErrorCode
-from ottla.net.connection import Deferred, Limits
+from ottla.net.connection import ConnectionLimits, Deferred
 from ottla.net.listener import Admission, Listener
 from ottla.net.receiver import Receiver
 from ottla.sim.disk import SimDisk
@@ -98,14 +98,14 @@ class Puppet(SimNode):
             handle=self._handle,
             admission=self._admission(),
             receiver=Receiver(),
-            limits=Limits(1 << 24, 100, 1 << 24),
+            limits=ConnectionLimits(1 << 24, 100, 1 << 24),
             connections_max=None,
             idle_s_max=0,
             send_buffer_size=0,
             receive_buffer_size=0,
         )
         listener.open()
-        await self.member.register(Place({"PLAINTEXT": (self.name, PORT)}, {}, None))
+        await self.member.register(BrokerEndpoints({"PLAINTEXT": (self.name, PORT)}, {}, None))
         await self.control.start()
         while True:
             await asyncio.sleep(self._chance.expovariate(1))

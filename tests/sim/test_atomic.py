@@ -6,7 +6,7 @@ import pytest
 
 from ottla.records import batch
 from ottla.records.markers import EndMarker, encode_marker
-from ottla.sim.atomic import Transaction, Transactions
+from ottla.sim.atomic import SimTransaction, SimTransactions
 
 ONE, TWO = ("t", 0), ("t", 1)
 
@@ -16,12 +16,12 @@ class Scene:
 
     def __init__(self) -> None:
         self.wrong: list[str] = []
-        self.transactions = Transactions(self.wrong.append)
+        self.transactions = SimTransactions(self.wrong.append)
         self.transactions.note_takeover(1)
         self.transaction = self.begin(b"v")
         self.logs = {ONE: {0: b"v"}, TWO: {0: b"v"}}
 
-    def begin(self, value: bytes) -> Transaction:
+    def begin(self, value: bytes) -> SimTransaction:
         made = self.transactions.begin(1)
         for partition in (ONE, TWO):
             self.transactions.note_write(made, partition, [value])
@@ -29,7 +29,7 @@ class Scene:
         made.offset = made.number + 1
         return made
 
-    def commit(self, transaction: Transaction) -> None:
+    def commit(self, transaction: SimTransaction) -> None:
         self.transactions.note_commit_request(transaction)
         self.transactions.note_end(transaction, commit=True)
 

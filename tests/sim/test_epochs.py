@@ -13,7 +13,7 @@ from sim.mutants import no_check_epoch, no_last_fetched_epoch
 from sim.stage import TOPIC, Stage
 
 from ottla.errors import ErrorCode
-from ottla.sim.world import Wrong
+from ottla.sim.world import BrokenInvariant
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def test_a_fetch_of_another_epoch_counts_for_nothing(tmp_path: Path) -> None:
 
 
 def test_it_would_be_found_if_it_counted(tmp_path: Path) -> None:
-    with no_check_epoch(), pytest.raises(Wrong, match="V4"):
+    with no_check_epoch(), pytest.raises(BrokenInvariant, match="V4"):
         tell_of_late_fetches(tmp_path)
 
 
@@ -98,5 +98,5 @@ def test_a_tail_that_nobody_copied_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_it_would_be_found_if_it_stayed(tmp_path: Path) -> None:
-    with no_last_fetched_epoch(), pytest.raises(Wrong, match="V5"):
+    with no_last_fetched_epoch(), pytest.raises(BrokenInvariant, match="V5"):
         tell_of_a_tail_that_parts(tmp_path)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.sim.standalone import Standalone, Wrong
+from ottla.sim.standalone import BrokenInvariant, Standalone
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,13 +35,13 @@ def test_a_seed_is_always_the_same_story(tmp_path: Path) -> None:
 def test_a_flush_that_does_nothing_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shows that power cuts in the simulation do lose unflushed data."""
     monkeypatch.setattr("ottla.sim.disk.SimDisk.sync", lambda disk, fd: None)
-    with pytest.raises((Wrong, TimeoutError)):
+    with pytest.raises((BrokenInvariant, TimeoutError)):
         run(range(1, 41, 2), tmp_path)
 
 
 def test_a_broker_that_takes_everything_twice_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ottla.log.producers.Producers.check", lambda *_, **__: None)
-    with pytest.raises(Wrong, match=r"duplicate|reordered"):
+    with pytest.raises(BrokenInvariant, match=r"duplicate|reordered"):
         run(range(0, 40, 2), tmp_path)
 
 

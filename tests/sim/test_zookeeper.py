@@ -10,7 +10,6 @@ import pytest
 
 from ottla.cluster.metadata_store import (
     BadVersion,
-    Check,
     Create,
     Delete,
     Event,
@@ -20,7 +19,8 @@ from ottla.cluster.metadata_store import (
     SessionEvent,
     Set,
     Unavailable,
-    Unknown,
+    UnknownOutcome,
+    VersionCheck,
 )
 from ottla.sim.loop import make_loop
 from ottla.sim.net import Network
@@ -82,7 +82,7 @@ def test_several_writes_happen_together_or_not_at_all() -> None:
         await metadata_store.open()
         await metadata_store.multi([Create("/a"), Create("/a/b"), Set("/a", b"x", 0)])
         with pytest.raises(BadVersion):
-            await metadata_store.multi([Create("/c"), Check("/a", 7)])
+            await metadata_store.multi([Create("/c"), VersionCheck("/a", 7)])
         with pytest.raises(NoNode):
             await metadata_store.get("/c")
         await metadata_store.multi([Delete("/a/b"), Delete("/a")])
@@ -149,7 +149,7 @@ def test_a_write_without_an_answer_has_happened_or_not(source: str) -> None:
     async def story() -> None:
         await metadata_store.open()
         one.network.cut(source, HOST if source == "a" else "a")
-        with pytest.raises(Unknown):
+        with pytest.raises(UnknownOutcome):
             await metadata_store.create("/a")
         with pytest.raises(Unavailable):
             await metadata_store.get("/a")
@@ -190,7 +190,7 @@ def test_a_call_to_a_store_that_was_away_does_not_hang() -> None:
         call = one.loop.create_task(metadata_store.create("/a"))
         await asyncio.sleep(1)
         one.store.start()
-        with pytest.raises(Unknown):
+        with pytest.raises(UnknownOutcome):
             await call
         await asyncio.sleep(1)
         await metadata_store.create("/b")

@@ -39,7 +39,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.cluster import TopicPartition as Where
 from ottla.client.fetching import fetch
 from ottla.client.offsets import earliest, latest
-from ottla.client.transaction import ONGOING, Identity, ongoing
+from ottla.client.transaction import ONGOING, ProducerIdentity, ongoing
 from ottla.records import batch as batches
 from ottla.spark.sink.coordination import ClusterPort
 from ottla.spark.sink.decisions import attempts
@@ -282,7 +282,7 @@ def raw(broker: Broker, topic: str) -> int:
     return total
 
 
-def hidden(port: ClusterPort, query: str) -> list[Identity]:
+def hidden(port: ClusterPort, query: str) -> list[ProducerIdentity]:
     """Transactions that were decided and are still open."""
     decision = port.last(query)
     decided = decision.transactions if decision is not None else ()

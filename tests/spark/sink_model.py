@@ -18,10 +18,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ottla.client.failure import Failed, Refused, Unreachable
-from ottla.client.transaction import Identity
+from ottla.client.transaction import ProducerIdentity
 from ottla.errors import ErrorCode
 from ottla.spark.sink import exactly_once
-from ottla.spark.sink.decisions import Decision, Prepared, driver
+from ottla.spark.sink.decisions import Prepared, SinkDecision, driver
 from ottla.spark.sink.exactly_once import IdState
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Transaction:
     state: str = "Empty"
     started_ms: int = 0
     rows: list[Row] = field(default_factory=list)
-    decision: Decision | None = None
+    decision: SinkDecision | None = None
 
 
 class Cluster:
@@ -61,10 +61,10 @@ class Cluster:
         self.now_ms = 0
         self.ids: dict[str, Transaction] = {}
         self.visible: Counter[Row] = Counter()
-        self.log: list[Decision] = []
-        self.unmarked: list[Decision] = []  # committed, but the marker that says so is not in the log yet
+        self.log: list[SinkDecision] = []
+        self.unmarked: list[SinkDecision] = []  # committed, but the marker that says so is not in the log yet
 
-    def identify(self, name: str) -> Identity:
+    def identify(self, name: str) -> ProducerIdentity:
         if name == driver(QUERY):
             self.mark()  # an id is handed out when its last transaction is over, markers and all
         known = self.ids.get(name)
@@ -76,16 +76,16 @@ class Cluster:
                 self._over(known, "CompleteAbort")
             known.epoch += 1
             known.state = "Empty"
-        return Identity(name, known.producer_id, known.epoch)
+        return ProducerIdentity(name, known.producer_id, known.epoch)
 
-    def write(self, identity: Identity, rows: Sequence[Row] = (), decision: Decision | None = None) -> None:
+    def write(self, identity: ProducerIdentity, rows: Sequence[Row] = (), decision: SinkDecision | None = None) -> None:
         known = self._current(identity)
         if known.state != "Ongoing":
             known.state, known.started_ms = "Ongoing", self.now_ms
         known.rows += rows
         known.decision = decision
 
-    def end(self, identity: Identity) -> None:
+    def end(self, identity: ProducerIdentity) -> None:
         name = str(identity.transactional_id)
         known = self.ids[name]
         before = identity.epoch + 1 if self.newer else identity.epoch
@@ -111,7 +111,7 @@ class Cluster:
     def ongoing(self, prefix: str) -> list[str]:
         return [name for name, one in self.ids.items() if one.state == "Ongoing" and name.startswith(prefix)]
 
-    def last(self, surely: bool) -> Decision | None:
+    def last(self, surely: bool) -> SinkDecision | None:
         known = self.log if surely or self.chance.random() < 0.9 else self.log[:-1]
         return known[-1] if known else None
 
@@ -127,7 +127,7 @@ class Cluster:
                 one.epoch += 1
                 self._over(one, "CompleteAbort")
 
-    def _current(self, identity: Identity) -> Transaction:
+    def _current(self, identity: ProducerIdentity) -> Transaction:
         known = self.ids[str(identity.transactional_id)]
         if (known.producer_id, known.epoch) != (identity.producer_id, identity.epoch):
             raise Refused(str(identity.transactional_id), ErrorCode.PRODUCER_FENCED)
@@ -192,13 +192,13 @@ class Port:
             raise Unreachable("the answer was lost")
         return answer
 
-    def identify(self, name: str) -> Identity:
+    def identify(self, name: str) -> ProducerIdentity:
         return self._step(lambda: self._cluster.identify(name))  # type: ignore[return-value]
 
-    def write(self, identity: Identity, rows: Sequence[Row]) -> None:
+    def write(self, identity: ProducerIdentity, rows: Sequence[Row]) -> None:
         self._step(lambda: self._cluster.write(identity, rows))
 
-    def end(self, identity: Identity) -> None:
+    def end(self, identity: ProducerIdentity) -> None:
         self._step(lambda: self._cluster.end(identity))
 
     def states(self, names: Sequence[str]) -> dict[str, IdState]:
@@ -210,13 +210,13 @@ class Port:
             self._actor.delay = self._world.chance.randint(50, 300)  # what it knows grows old, and then it acts
         return found  # type: ignore[return-value]
 
-    def last(self, query: str, *, surely: bool = True) -> Decision | None:
+    def last(self, query: str, *, surely: bool = True) -> SinkDecision | None:
         return self._step(lambda: self._cluster.last(surely))  # type: ignore[return-value]
 
-    def open(self, fence: Identity, query: str) -> None:
+    def open(self, fence: ProducerIdentity, query: str) -> None:
         self._step(lambda: self._cluster.write(fence))
 
-    def record(self, fence: Identity, query: str, decision: Decision) -> None:
+    def record(self, fence: ProducerIdentity, query: str, decision: SinkDecision) -> None:
         self._step(lambda: self._cluster.write(fence, decision=decision))
         self._step(lambda: self._cluster.end(fence))
 

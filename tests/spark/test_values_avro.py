@@ -25,7 +25,7 @@ from ottla.spark.values import Registry, avro
 from ottla.spark.values.avro_schema import leaves_out, load
 from ottla.spark.values.header import header
 from ottla.spark.values.outcome import FAILFAST, Outcome
-from ottla.spark.values.registry import Reference, Unfit
+from ottla.spark.values.registry import InvalidSchema, Reference
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -305,7 +305,7 @@ def test_no_bytes_fail_a_permissive_query(wants: Any, wrote: Any, with_header: b
 def test_an_array_without_end_is_refused(items: Any) -> None:
     assert avro.parse_schema(load(of(items)))
     for kind in ({"type": "array", "items": items}, ["null", {"type": "array", "items": items}]):
-        with pytest.raises(Unfit, match="has an array whose items take no bytes"):
+        with pytest.raises(InvalidSchema, match="has an array whose items take no bytes"):
             read([b"\xfe\xff\xff\xff\x7f"], of("int"), of(kind), Outcome())
 
 

@@ -25,7 +25,7 @@ from ottla.spark.values import Registry, protobuf
 from ottla.spark.values.header import header, index_bytes
 from ottla.spark.values.outcome import FAILFAST, Outcome
 from ottla.spark.values.protobuf_schema import add_known, load, spark_type
-from ottla.spark.values.registry import PROTOBUF, REFERENCES_MAX, Reference, Registered, Unfit
+from ottla.spark.values.registry import PROTOBUF, REFERENCES_MAX, InvalidSchema, Reference, Registered
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -292,7 +292,7 @@ def test_a_registry_does_not_say_where_files_are_written(tmp_path: Path, name: s
     registry = registries.Canned("http://canned")
     registry.answers["/subjects/a/versions/1"] = {"id": 1, "schemaType": PROTOBUF, "schema": A}
     registered = Registered(registry, 2, PROTOBUF, A.replace("A", "B"), (Reference(name, "a", 1),))
-    with pytest.raises(Unfit, match=r"schema 2 refers to .*, which is not a valid import name"):
+    with pytest.raises(InvalidSchema, match=r"schema 2 refers to .*, which is not a valid import name"):
         load(registered)
     assert not list(tmp_path.iterdir())
 
@@ -301,7 +301,7 @@ def test_files_that_cannot_lie_beside_each_other_are_refused() -> None:
     registry = registries.Canned("http://canned")
     registry.answers["/subjects/a/versions/1"] = {"id": 1, "schemaType": PROTOBUF, "schema": A}
     references = (Reference("a", "a", 1), Reference("a/b.proto", "a", 1))
-    with pytest.raises(Unfit, match=r"schema 2 cannot be written to files for compiling: .*'a'"):
+    with pytest.raises(InvalidSchema, match=r"schema 2 cannot be written to files for compiling: .*'a'"):
         load(Registered(registry, 2, PROTOBUF, A, references))
 
 
@@ -316,11 +316,11 @@ def test_references_in_a_circle_or_without_end_are_refused() -> None:
     registry = registries.Canned("http://canned")
     registry.answers["/subjects/a/versions/1"] = referring(1, ("b", 1))
     registry.answers["/subjects/b/versions/1"] = referring(2, ("a", 1))
-    with pytest.raises(Unfit, match=r"schema 1 \(a\) needs version 1 of b, which needs itself"):
+    with pytest.raises(InvalidSchema, match=r"schema 1 \(a\) needs version 1 of b, which needs itself"):
         load(registry.version("a", 1))
     for version in range(REFERENCES_MAX + 2):
         registry.answers[f"/subjects/long/versions/{version}"] = referring(version, ("long", version + 1))
-    with pytest.raises(Unfit, match=f"needs more than {REFERENCES_MAX} other schemas"):
+    with pytest.raises(InvalidSchema, match=f"needs more than {REFERENCES_MAX} other schemas"):
         load(registry.version("long", 0))
 
 
@@ -340,5 +340,5 @@ def test_compiled_files_that_import_each_other_are_refused() -> None:
         descriptor_pb2.FileDescriptorProto(name=name, dependency=[other]).SerializeToString()
         for name, other in (("a.proto", "b.proto"), ("b.proto", "a.proto"))
     ]
-    with pytest.raises(Unfit, match=r"the import a\.proto imports itself"):
+    with pytest.raises(InvalidSchema, match=r"the import a\.proto imports itself"):
         add_known(files)

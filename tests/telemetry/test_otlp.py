@@ -10,7 +10,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.telemetry.otlp import PAUSE_EVERY, Point, read
+from ottla.telemetry.otlp import PAUSE_EVERY, DataPoint, read
 from ottla.telemetry.protobuf import MalformedError
 
 PACKAGE = "otlp"
@@ -97,11 +97,11 @@ def pushed() -> Any:
 def test_points_are_what_was_written() -> None:
     rack = {"client_rack": "r1"}
     assert [point for point in read(pushed().SerializeToString()) if point is not None] == [
-        Point("a.gauge", {**rack, "topic": "orders"}, -1.5, False, False),
-        Point("a.total", rack, -7.0, True, True),
-        Point("a.total", {**rack, "n": "12"}, float(1 << 40), True, True),
-        Point("a.histogram.count", rack, 3.0, True, False),
-        Point("a.histogram.sum", rack, 4.5, True, False),
+        DataPoint("a.gauge", {**rack, "topic": "orders"}, -1.5, False, False),
+        DataPoint("a.total", rack, -7.0, True, True),
+        DataPoint("a.total", {**rack, "n": "12"}, float(1 << 40), True, True),
+        DataPoint("a.histogram.count", rack, 3.0, True, False),
+        DataPoint("a.histogram.sum", rack, 4.5, True, False),
     ]
 
 

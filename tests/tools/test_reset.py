@@ -1,10 +1,10 @@
 import pytest
 
-from ottla.tools.lag import Commit, Span
-from ottla.tools.reset import At, Current, Earliest, Goal, Latest, Move, Shift, To, move, plan_restore
+from ottla.tools.lag import Commit, OffsetSpan
+from ottla.tools.reset import At, Current, Earliest, Goal, Latest, OffsetMove, Shift, To, move, plan_restore
 from ottla.tools.session import Failed
 
-SPAN = Span(10, 100)
+SPAN = OffsetSpan(10, 100)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ SPAN = Span(10, 100)
 def test_a_goal_gives_an_offset(goal: Goal, committed: int | None, found: int | None, new: int) -> None:
     told: list[str] = []
     commit = None if committed is None else Commit(committed)
-    assert move(goal, ("t", 1), SPAN, commit, found, told.append) == Move("t", 1, committed, new)
+    assert move(goal, ("t", 1), SPAN, commit, found, told.append) == OffsetMove("t", 1, committed, new)
     assert told == []
 
 
@@ -57,7 +57,7 @@ def test_what_was_written_down_is_restored_with_its_metadata() -> None:
     wanted = {("t", 0): Commit(20, "note"), ("t", 1): Commit(5)}
     heard: list[str] = []
     moves = plan_restore(wanted, {("t", 0): SPAN, ("t", 1): SPAN}, {("t", 0): Commit(99)}, heard.append)
-    assert moves == [Move("t", 0, 99, 20, "note"), Move("t", 1, None, 10)]
+    assert moves == [OffsetMove("t", 0, 99, 20, "note"), OffsetMove("t", 1, None, 10)]
     assert heard == ["t partition 1: offset 5 is before the start, 10 is used"]
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
 
 
-class Rule(NamedTuple):
+class AclRule(NamedTuple):
     """One rule. In a search, ANY and None match everything."""
 
     type: ResourceType
@@ -35,7 +35,7 @@ class Rule(NamedTuple):
     permission: Permission
 
 
-def list_rules(cluster: Cluster, wanted: Rule) -> list[Rule]:
+def list_rules(cluster: Cluster, wanted: AclRule) -> list[AclRule]:
     request = DescribeAclsRequest(
         resource_type_filter=wanted.type,
         resource_name_filter=wanted.name,
@@ -46,11 +46,11 @@ def list_rules(cluster: Cluster, wanted: Rule) -> list[Rule]:
         permission_type=wanted.permission,
     )
 
-    def attempt() -> list[Rule]:
+    def attempt() -> list[AclRule]:
         answer = cluster.controller().ask(request, DescribeAclsResponse)
         check("listing access control lists", answer.error_code, detail(answer.error_message))
         return [
-            Rule(
+            AclRule(
                 ResourceType(one.resource_type),
                 one.resource_name,
                 Pattern(one.pattern_type),
@@ -66,7 +66,7 @@ def list_rules(cluster: Cluster, wanted: Rule) -> list[Rule]:
     return sorted(cluster.retrying(attempt, what="listing access control lists"))
 
 
-def add_rules(cluster: Cluster, rules: Sequence[Rule]) -> None:
+def add_rules(cluster: Cluster, rules: Sequence[AclRule]) -> None:
     """Adding one that exists changes nothing."""
     creations = [
         AclCreation(
@@ -89,7 +89,7 @@ def add_rules(cluster: Cluster, rules: Sequence[Rule]) -> None:
     cluster.retrying(attempt, what="adding access control lists")
 
 
-def remove_rules(cluster: Cluster, wanted: Sequence[Rule]) -> int:
+def remove_rules(cluster: Cluster, wanted: Sequence[AclRule]) -> int:
     """Remove all rules that match; returns their number."""
     filters = [
         DeleteAclsFilter(

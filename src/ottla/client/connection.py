@@ -36,7 +36,7 @@ Address = tuple[str, int]
 Answer = TypeVar("Answer")
 
 
-class Asked(NamedTuple):
+class PendingRequest(NamedTuple):
     """A request whose answer has not been taken yet."""
 
     correlation: int
@@ -75,7 +75,7 @@ class Connection:
         self._client_id = client_id
         self._count = 0
         self._taken = 0  # answers
-        self._asked: deque[Asked] = deque()
+        self._asked: deque[PendingRequest] = deque()
         self._waiting: deque[bytearray] = deque()  # answers received before `receive` was called
         self._renew_at: float | None = None  # when to authenticate again
         self._features: dict[str, int] | None = None
@@ -163,7 +163,7 @@ class Connection:
             self.close()
             raise
         if answered:
-            self._asked.append(Asked(self._count, key, version, wait_s))
+            self._asked.append(PendingRequest(self._count, key, version, wait_s))
         return self._count
 
     def receive(self, answer: type[Answer]) -> Answer:

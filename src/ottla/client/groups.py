@@ -42,7 +42,7 @@ ALL_SINCE: Final = 2  # OffsetFetch of all partitions
 GROUPS_SINCE: Final = 8
 
 
-class Link(Protocol):
+class RequestSender(Protocol):
     """What can send requests: a connection, or an object that opens one when needed."""
 
     @property
@@ -84,7 +84,7 @@ def _read_offsets(
 
 
 def fetch_committed(
-    connection: Link, groups: Sequence[str], wanted: Mapping[str, list[int]] | None = None, *, stable: bool
+    connection: RequestSender, groups: Sequence[str], wanted: Mapping[str, list[int]] | None = None, *, stable: bool
 ) -> dict[str, dict[TopicPartition, Committed] | Refused]:
     """The committed offsets of groups, of all partitions or of these, from their coordinator.
 
@@ -111,7 +111,7 @@ def fetch_committed(
 
 
 def _fetch_old(
-    connection: Link, group: str, wanted: Mapping[str, list[int]] | None, stable: bool
+    connection: RequestSender, group: str, wanted: Mapping[str, list[int]] | None, stable: bool
 ) -> dict[TopicPartition, Committed] | Refused:
     topics = None
     if wanted is not None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from ottla.client.cluster import Cluster
     from ottla.client.connection import Address, Connection
-    from ottla.client.transaction import Identity
+    from ottla.client.transaction import ProducerIdentity
 
 NAMES_UNTIL: Final = 12  # versions of Produce; later ones use topic ids
 ANNOUNCED_UNTIL: Final = 11  # after this version, a batch adds its partition to the transaction
@@ -97,7 +97,7 @@ class Sender:
         cluster: Cluster,
         *,
         acks: int = -1,
-        identity: Identity | None = None,
+        identity: ProducerIdentity | None = None,
         timeout_ms: int = 30_000,
         in_flight: int = 5,
         request_bytes_max: int = 1 << 20,

@@ -36,7 +36,7 @@ PAUSE_S: Final = 0.1
 Print = tuple[int, int, int]  # first and last offset, and a checksum of the records
 
 
-class Verdict(NamedTuple):
+class PartitionVerdict(NamedTuple):
     """The result for one partition."""
 
     start: int
@@ -53,13 +53,13 @@ def compare(
     *,
     compacted: bool,
     told: Callable[[int], None] = lambda offset: None,
-) -> Verdict:
+) -> PartitionVerdict:
     """Compare the leader's log with those of the followers; `told` is called with the progress."""
     start = offsets.earliest(cluster, [where])[where]
     stop = offsets.latest(cluster, [where])[where]
     brokers = cluster.brokers()
     if leader not in brokers:
-        return Verdict(start, stop, 0, {leader: "the leader is not available"})
+        return PartitionVerdict(start, stop, 0, {leader: "the leader is not available"})
     faults: dict[int, str] = {}
     compared = 0
     for other in others:
@@ -67,15 +67,15 @@ def compare(
             faults[other] = "the broker is not available"
             continue
         try:
-            ours = Reading(cluster, where, brokers[leader], start, stop, compacted)
-            theirs = Reading(cluster, where, brokers[other], start, stop, compacted)
+            ours = ReplicaReading(cluster, where, brokers[leader], start, stop, compacted)
+            theirs = ReplicaReading(cluster, where, brokers[other], start, stop, compacted)
             count, fault = difference(ours.prints(told), theirs.prints(), compacted)
         except (Failed, CorruptError) as error:
             count, fault = 0, str(error)
         compared = max(compared, count)
         if fault:
             faults[other] = fault
-    return Verdict(start, stop, compared, faults)
+    return PartitionVerdict(start, stop, compared, faults)
 
 
 def difference(ours: Iterator[Print], theirs: Iterator[Print], compacted: bool) -> tuple[int, str]:
@@ -104,7 +104,7 @@ def describe(one: Print | None) -> str:
     return str(one[0]) if one[0] == one[1] else f"{one[0]} to {one[1]}"
 
 
-class Reading:
+class ReplicaReading:
     """One replica, read from start to stop."""
 
     def __init__(

@@ -1,5 +1,5 @@
 """Transactions of producers, step by step: identify, enlist partitions, write, end. The steps may be done by different
-processes: an `Identity` is a plain value.
+processes: an `ProducerIdentity` is a plain value.
 
     identity = identify(cluster, "orders-1", timeout_ms=60_000)      # fences the previous producer of this id
     enlist(cluster, identity, [where])
@@ -57,7 +57,7 @@ ONGOING: Final = "Ongoing"
 
 
 @dataclass(frozen=True)
-class Identity:
+class ProducerIdentity:
     """The identity of a producer, by which the broker fences it and recognises its batches."""
 
     transactional_id: str | None
@@ -65,7 +65,9 @@ class Identity:
     epoch: int
 
 
-def identify(cluster: Cluster, transactional_id: str | None, *, timeout_ms: int, two_phase: bool = False) -> Identity:
+def identify(
+    cluster: Cluster, transactional_id: str | None, *, timeout_ms: int, two_phase: bool = False
+) -> ProducerIdentity:
     """Get a producer id and epoch. With a transactional id, fence its former producer and abort its transaction.
 
     `timeout_ms` is how long a transaction may stay open. With `two_phase` there is no limit. Refused if the cluster
@@ -76,7 +78,7 @@ def identify(cluster: Cluster, transactional_id: str | None, *, timeout_ms: int,
         transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, enable_2pc=two_phase
     )
 
-    def attempt() -> Identity:
+    def attempt() -> ProducerIdentity:
         if transactional_id is None:
             connection = cluster.anyone()
         else:
@@ -85,18 +87,18 @@ def identify(cluster: Cluster, transactional_id: str | None, *, timeout_ms: int,
             raise Refused(what, ErrorCode.UNSUPPORTED_VERSION, ": no two-phase commit")
         answer = connection.ask(request, InitProducerIdResponse)
         check(what, answer.error_code)
-        return Identity(transactional_id, answer.producer_id, answer.producer_epoch)
+        return ProducerIdentity(transactional_id, answer.producer_id, answer.producer_epoch)
 
     return cluster.retrying(attempt, what=what)
 
 
-def enlist(cluster: Cluster, identity: Identity, wheres: Iterable[TopicPartition]) -> None:
+def enlist(cluster: Cluster, identity: ProducerIdentity, wheres: Iterable[TopicPartition]) -> None:
     """Add partitions to the transaction; the first one begins it."""
     for some in portions(wheres):
         _enlist(cluster, identity, by_topic(some))
 
 
-def _enlist(cluster: Cluster, identity: Identity, topics: Mapping[str, list[int]]) -> None:
+def _enlist(cluster: Cluster, identity: ProducerIdentity, topics: Mapping[str, list[int]]) -> None:
     name = require_id(identity)
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=name,
@@ -125,14 +127,14 @@ def _enlist(cluster: Cluster, identity: Identity, topics: Mapping[str, list[int]
 NOT_ATTEMPTED: Final = ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
-def end(cluster: Cluster, identity: Identity, *, commit: bool) -> Identity:
+def end(cluster: Cluster, identity: ProducerIdentity, *, commit: bool) -> ProducerIdentity:
     """Commit or abort. Succeeds if it already ended the same way; Refused if it ended the other way, or is fenced."""
     name = require_id(identity)
     request = EndTxnRequest(
         transactional_id=name, producer_id=identity.producer_id, producer_epoch=identity.epoch, committed=commit
     )
 
-    def attempt() -> Identity:
+    def attempt() -> ProducerIdentity:
         newest = None if newer_protocol(cluster) else OLD_END_UNTIL
         answer = cluster.coordinator(name, TRANSACTION).ask(request, EndTxnResponse, newest=newest)
         check(f"{'committing' if commit else 'aborting'} the transaction of {name}", answer.error_code)
@@ -143,7 +145,9 @@ def end(cluster: Cluster, identity: Identity, *, commit: bool) -> Identity:
     return cluster.retrying(attempt, what=f"ending the transaction of {name}")
 
 
-def add_offsets(cluster: Cluster, identity: Identity, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+def add_offsets(
+    cluster: Cluster, identity: ProducerIdentity, group: str, offsets: Mapping[TopicPartition, Committed]
+) -> None:
     """Commit offsets of a group with this transaction."""
     name = require_id(identity)
     topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
@@ -202,7 +206,7 @@ def newer_protocol(cluster: Cluster) -> bool:
     return cluster.feature(FEATURE) >= NEWER
 
 
-def require_id(identity: Identity) -> str:
+def require_id(identity: ProducerIdentity) -> str:
     if identity.transactional_id is None:
         raise Failed("a transaction needs a transactional id, and this identity has none")
     return identity.transactional_id

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from ottla.clock import Clock
     from ottla.cluster.metadata_store import MetadataStore, Op
-    from ottla.security.acl import Entry
+    from ottla.security.acl import AclEntry
     from ottla.security.authorizer import Authorizer
 
 ATTEMPTS_MAX: Final = 20  # of one write, when other brokers write the same resource
@@ -81,7 +81,7 @@ class AclStore:
         await (self._read_all() if self._notices is None else self._notices.start())
 
     async def _read_all(self) -> None:
-        found: dict[Resource, frozenset[Entry]] = {}
+        found: dict[Resource, frozenset[AclEntry]] = {}
         for root in (LITERAL_ROOT, PREFIXED_ROOT):
             for path, node in (await self._store.tree(root)).items():
                 resource = decode_path(path)
@@ -92,24 +92,26 @@ class AclStore:
     async def _read_some(self, resources: Iterable[Resource]) -> None:
         self._authorizer.put({resource: await self._read(resource) for resource in resources})
 
-    async def _read(self, resource: Resource) -> frozenset[Entry]:
+    async def _read(self, resource: Resource) -> frozenset[AclEntry]:
         try:
             data = (await self._store.get(resource.path)).data
         except NoNode:
             return frozenset()
         return decode_or_stop(resource.path, data)
 
-    async def add(self, resource: Resource, entries: Iterable[Entry]) -> None:
+    async def add(self, resource: Resource, entries: Iterable[AclEntry]) -> None:
         await self._change(resource, lambda known: known | frozenset(entries))
 
-    async def remove(self, resource: Resource, entries: Iterable[Entry]) -> None:
+    async def remove(self, resource: Resource, entries: Iterable[AclEntry]) -> None:
         await self._change(resource, lambda known: known - frozenset(entries))
 
-    async def _change(self, resource: Resource, change: Callable[[frozenset[Entry]], frozenset[Entry]]) -> None:
+    async def _change(self, resource: Resource, change: Callable[[frozenset[AclEntry]], frozenset[AclEntry]]) -> None:
         async with self._writing:
             await self._try_to_change(resource, change)
 
-    async def _try_to_change(self, resource: Resource, change: Callable[[frozenset[Entry]], frozenset[Entry]]) -> None:
+    async def _try_to_change(
+        self, resource: Resource, change: Callable[[frozenset[AclEntry]], frozenset[AclEntry]]
+    ) -> None:
         for attempt in range(ATTEMPTS_MAX):
             try:
                 wanted = await self._write(resource, change)
@@ -123,11 +125,11 @@ class AclStore:
         raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"others keep changing the entries of {resource.name}")
 
     async def _write(
-        self, resource: Resource, change: Callable[[frozenset[Entry]], frozenset[Entry]]
-    ) -> frozenset[Entry]:
+        self, resource: Resource, change: Callable[[frozenset[AclEntry]], frozenset[AclEntry]]
+    ) -> frozenset[AclEntry]:
         """Write the change and its notice in one transaction. Returns the entries after it."""
         path, version = resource.path, None
-        known: frozenset[Entry] = frozenset()
+        known: frozenset[AclEntry] = frozenset()
         with suppress(NoNode):
             node = await self._store.get(path)
             known, version = decode_or_stop(path, node.data), node.stat.version
@@ -147,7 +149,7 @@ class AclStore:
             await self._notices.close()
 
 
-def decode_or_stop(path: str, data: bytes) -> frozenset[Entry]:
+def decode_or_stop(path: str, data: bytes) -> frozenset[AclEntry]:
     """The entries of a node. Raises if they are malformed: ignoring one could drop a deny rule."""
     try:
         return decode_entries(data)

@@ -54,7 +54,7 @@ class Unavailable(StoreError):
     """The store cannot be read or written: closed, locked by another process, not connected, or its disk fails."""
 
 
-class Unknown(Unavailable):
+class UnknownOutcome(Unavailable):
     """The call was sent but not answered: a write may or may not have happened. Read again before continuing."""
 
 
@@ -101,12 +101,12 @@ class Delete(NamedTuple):
     version: int = ANY
 
 
-class Check(NamedTuple):
+class VersionCheck(NamedTuple):
     path: str
     version: int
 
 
-Op = Create | Set | Delete | Check
+Op = Create | Set | Delete | VersionCheck
 
 
 class Event(NamedTuple):

@@ -108,7 +108,7 @@ class Connections:
         self._listener = listener  # the inter-broker listener of the other brokers
         self._credentials = credentials
         self._answer_size_max = answer_size_max
-        self._lines: dict[tuple[int, str], Line] = {}
+        self._lines: dict[tuple[int, str], ChannelConnection] = {}
         self._closed = False
 
     async def ask(
@@ -125,10 +125,10 @@ class Connections:
         if self._closed:
             raise PeerError("the broker is stopping")
         line = self._line(broker, channel)
-        asked = Asked(request, version, least, client_id)
+        asked = PeerRequest(request, version, least, client_id)
         return await line.ask(asked, timeout_s)
 
-    def _line(self, broker: Broker, channel: str) -> Line:
+    def _line(self, broker: Broker, channel: str) -> ChannelConnection:
         address = broker.endpoints.get(self._listener)
         if address is None:
             raise PeerError(f"broker {broker.id} has no listener {self._listener}")
@@ -137,7 +137,7 @@ class Connections:
             line.end(f"broker {broker.id} was started again")
             line = None
         if line is None:
-            line = Line(broker.id, address, broker.epoch, self._answer_size_max, self._credentials)
+            line = ChannelConnection(broker.id, address, broker.epoch, self._answer_size_max, self._credentials)
             self._lines[broker.id, channel] = line
         return line
 
@@ -160,7 +160,7 @@ def same_life(one: int, other: int) -> bool:
     return one == other or one < 0 or other < 0
 
 
-class Asked:
+class PeerRequest:
     """One pending request. Its future gets the response bytes and their version."""
 
     __slots__ = ("api", "client_id", "correlation", "future", "least", "request", "timer", "version")
@@ -178,7 +178,7 @@ class Asked:
         self.timer: asyncio.TimerHandle | None = None
 
 
-class Line:
+class ChannelConnection:
     """The connection of one channel, and its pending requests."""
 
     def __init__(
@@ -200,8 +200,8 @@ class Line:
         self._frames: Frames | None = None
         self._versions: Mapping[int, tuple[int, int]] | None = None  # supported by the other side, once known
         self._asking_versions = False
-        self._unsent: deque[Asked] = deque()
-        self._sent: deque[Asked] = deque()
+        self._unsent: deque[PeerRequest] = deque()
+        self._sent: deque[PeerRequest] = deque()
         self._count = 0
         self._failures = 0  # since the last response
         self._dial_at = 0.0  # loop time before which not to connect again
@@ -210,7 +210,7 @@ class Line:
     def __str__(self) -> str:
         return f"broker {self.broker_id} at {self.address[0]}:{self.address[1]}"
 
-    async def ask(self, asked: Asked, timeout_s: float) -> Any:
+    async def ask(self, asked: PeerRequest, timeout_s: float) -> Any:
         loop = asyncio.get_running_loop()
         asked.timer = loop.call_later(timeout_s, self._late, asked, timeout_s)
         self._unsent.append(asked)
@@ -232,7 +232,7 @@ class Line:
             self._renewal.cancel()
         self._fail(reason)
 
-    def _late(self, asked: Asked, timeout_s: float) -> None:
+    def _late(self, asked: PeerRequest, timeout_s: float) -> None:
         """A request timed out. If it was not sent, only it fails. Otherwise the response order is lost and all fail."""
         reason = f"no answer to {asked.api.name} within {timeout_s:g} s"
         if (self._frames is None or self._logging_in) and asked in self._unsent:
@@ -265,7 +265,7 @@ class Line:
             return
         self._asking_versions = True
         first = self._unsent[0]
-        asking = Asked(ApiVersionsRequest(), 0, 0, first.client_id)
+        asking = PeerRequest(ApiVersionsRequest(), 0, 0, first.client_id)
         asking.future.add_done_callback(self._learn_versions)
         self._send(asking)
 
@@ -285,7 +285,7 @@ class Line:
         self._versions = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
         self._flush()
 
-    def _send(self, asked: Asked) -> None:
+    def _send(self, asked: PeerRequest) -> None:
         assert self._frames is not None
         try:
             version = self._version(asked)
@@ -308,7 +308,7 @@ class Line:
         self._sent.append(asked)
         self._frames.send([head, *body])
 
-    def _version(self, asked: Asked) -> int:
+    def _version(self, asked: PeerRequest) -> int:
         if asked.version is not None:
             return asked.version
         assert self._versions is not None
@@ -381,7 +381,7 @@ class Line:
         """Send a request ahead of the waiting ones."""
         if self._frames is None:
             raise PeerError("connection lost")
-        asked = Asked(request, version, version, "")
+        asked = PeerRequest(request, version, version, "")
         self._send(asked)
         data, _ = await asked.future
         return await decode_answer(asked, version, data)
@@ -452,18 +452,18 @@ class Line:
             refuse(asked, PeerError(f"{self}: {reason}"))
 
 
-def settle(asked: Asked) -> None:
+def settle(asked: PeerRequest) -> None:
     if asked.timer is not None:
         asked.timer.cancel()
 
 
-def refuse(asked: Asked, error: Exception) -> None:
+def refuse(asked: PeerRequest, error: Exception) -> None:
     settle(asked)
     if not asked.future.done():
         asked.future.set_exception(error)
 
 
-async def decode_answer(asked: Asked, version: int, data: bytearray) -> Any:
+async def decode_answer(asked: PeerRequest, version: int, data: bytearray) -> Any:
     """Decode a response. A large one is decoded in several time slices."""
     _, position = frame.parse_response_header(asked.api.key, version, data)
     if len(data) <= SMALL_SIZE:

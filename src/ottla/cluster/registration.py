@@ -40,7 +40,7 @@ MARGIN_S = 5.0  # a session may outlive its timeout by this: the server checks a
 RETRY_S = 1.0
 
 
-class Place(NamedTuple):
+class BrokerEndpoints(NamedTuple):
     """Addresses and security protocols by listener name, and the rack of a broker."""
 
     endpoints: Mapping[str, tuple[str, int]]
@@ -70,7 +70,7 @@ class Registration:
         self._random_bytes = random_bytes
         self._session_path = os.path.join(config.log_dirs[0], SESSION_FILE)
         self._session = 0  # session of the last registration by this process
-        self._place: Place | None = None
+        self._place: BrokerEndpoints | None = None
         self._subscribers: list[Callable[[int], None]] = []
         self._registering: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()  # set when the registration should be checked
@@ -119,7 +119,7 @@ class Registration:
         taken = await self._store.set(znodes.BROKER_SEQUENCE, b"")
         return self._config.reserved_broker_max_id + taken.version
 
-    async def register(self, place: Place) -> int:
+    async def register(self, place: BrokerEndpoints) -> int:
         """Register this broker and return its epoch. BrokerError when another broker has its id."""
         self._place = place
         epoch = await self._register_at_last()

@@ -27,7 +27,6 @@ from ottla.cluster.journal import PRIVATE_MODE, Journal, open_private
 from ottla.cluster.metadata_store import (
     ANY,
     BadVersion,
-    Check,
     Create,
     Delete,
     Event,
@@ -39,6 +38,7 @@ from ottla.cluster.metadata_store import (
     Set,
     Stat,
     Unavailable,
+    VersionCheck,
     Znode,
     add_subscriber,
 )
@@ -161,7 +161,7 @@ class SqliteStore:
         return await asyncio.get_running_loop().run_in_executor(self._worker, call, *arguments)
 
     def _tell(self, op: Op, path: str) -> None:
-        if not self._watches or isinstance(op, Check):
+        if not self._watches or isinstance(op, VersionCheck):
             return
         kind = "changed" if isinstance(op, Set) else "created" if isinstance(op, Create) else "deleted"
         for callback in tuple(self._watches.get(path, ())):
@@ -425,7 +425,7 @@ def _parent(path: str) -> str:
 
 
 def _frees(ops: Sequence[Op]) -> bool:
-    return all(isinstance(op, Delete | Check) for op in ops)
+    return all(isinstance(op, Delete | VersionCheck) for op in ops)
 
 
 def _is_kept(op: Op) -> bool:

@@ -23,7 +23,17 @@ from typing import TYPE_CHECKING, Protocol
 from ottla.cluster import alterations, entity_nodes, plans, znodes
 from ottla.cluster.alone import AloneCommands
 from ottla.cluster.image import NO_LEADER, Broker, Image, Topic
-from ottla.cluster.metadata_store import BadVersion, Check, Create, Delete, Op, Set, StoreError, Unavailable, Znode
+from ottla.cluster.metadata_store import (
+    BadVersion,
+    Create,
+    Delete,
+    Op,
+    Set,
+    StoreError,
+    Unavailable,
+    VersionCheck,
+    Znode,
+)
 from ottla.cluster.plans import Legacy
 from ottla.cluster.topic_names import collision_key
 from ottla.errors import BrokerError, ErrorCode
@@ -43,7 +53,7 @@ PARTITIONS_AT_ONCE = 100  # per transaction, unless one topic has more: others w
 log = logging.getLogger("ottla.controller")
 
 
-class Host(Protocol):
+class PartitionHost(Protocol):
     """Hosts the partitions: called before a change is written, and after it was published."""
 
     async def prepare(self, topic: Topic, first: int) -> None:
@@ -70,14 +80,14 @@ class Standalone(AloneCommands):
         self._store = store
         self._clock = clock
         self._random_bytes = random_bytes
-        self._host: Host | None = None
+        self._host: PartitionHost | None = None
         self._deciding = asyncio.Lock()
         self._nodes: Mapping[str, Znode] = {}
         self._known: Image | None = None
         self._epoch = 0
         self._epoch_version = 0
 
-    def set_host(self, host: Host) -> None:
+    def set_host(self, host: PartitionHost) -> None:
         """Set the host whose `prepare` and `settle` to call. It subscribes to the image itself."""
         self._host = host
 
@@ -398,7 +408,7 @@ class Standalone(AloneCommands):
 
     async def _write(self, ops: Sequence[Op]) -> None:
         try:
-            await self._store.multi([Check(znodes.CONTROLLER_EPOCH, self._epoch_version), *ops])
+            await self._store.multi([VersionCheck(znodes.CONTROLLER_EPOCH, self._epoch_version), *ops])
         except BadVersion as error:
             raise BrokerError(ErrorCode.NOT_CONTROLLER, f"another broker has become controller: {error}") from error
         except Unavailable as error:

@@ -55,10 +55,10 @@ ERRORS: dict[type[Exception], type[metadata_store.StoreError]] = {
     exceptions.NodeExistsError: metadata_store.NodeExists,
     exceptions.BadVersionError: metadata_store.BadVersion,
     exceptions.NotEmptyError: metadata_store.NotEmpty,
-    exceptions.ConnectionLoss: metadata_store.Unknown,
-    exceptions.SessionExpiredError: metadata_store.Unknown,
-    exceptions.OperationTimeoutError: metadata_store.Unknown,
-    exceptions.ConnectionClosedError: metadata_store.Unknown,
+    exceptions.ConnectionLoss: metadata_store.UnknownOutcome,
+    exceptions.SessionExpiredError: metadata_store.UnknownOutcome,
+    exceptions.OperationTimeoutError: metadata_store.UnknownOutcome,
+    exceptions.ConnectionClosedError: metadata_store.UnknownOutcome,
 }
 STATES = {
     KazooState.CONNECTED: SessionEvent.CONNECTED,
@@ -101,8 +101,8 @@ class ZooKeeper:
         self._mailbox: Mailbox | None = None
         self._state = SessionEvent.LOST
         self._session = 0
-        self._waiting: deque[Call] = deque()
-        self._sent: set[Call] = set()
+        self._waiting: deque[PendingCall] = deque()
+        self._sent: set[PendingCall] = set()
         self._cut = False  # a call has failed with the connection, but the state change has not arrived yet
         self._watches: dict[str, Watch] = {}
         self._subscribers: list[Callable[[SessionEvent], None]] = []
@@ -331,7 +331,7 @@ class ZooKeeper:
 
     def _call(self, path: str, send: Callable[[], Any]) -> asyncio.Future[Any]:
         """Queue a call. The future gets its result or error."""
-        call = Call(self, path, send)
+        call = PendingCall(self, path, send)
         if not self.connected:
             call.future.set_exception(metadata_store.Unavailable(f"{path}: not connected to ZooKeeper"))
         else:
@@ -346,13 +346,13 @@ class ZooKeeper:
                 self._sent.add(call)
                 call.begin()
 
-    def on_answer(self, call: Call, value: object, error: Exception | None) -> None:
+    def on_answer(self, call: PendingCall, value: object, error: Exception | None) -> None:
         """kazoo has a result. After a lost connection it is ignored: the call has failed already."""
         if call not in self._sent:
             return
         self._sent.discard(call)
         failure = translate_error(error, call.path) if error is not None else None
-        self._cut |= isinstance(failure, metadata_store.Unknown)
+        self._cut |= isinstance(failure, metadata_store.UnknownOutcome)
         if not call.future.done():
             if failure is None:
                 call.future.set_result(value)
@@ -365,7 +365,7 @@ class ZooKeeper:
         sent, self._sent = self._sent, set()
         for call in sent:
             if not call.future.done():
-                call.future.set_exception(metadata_store.Unknown(f"{call.path}: {reason}"))
+                call.future.set_exception(metadata_store.UnknownOutcome(f"{call.path}: {reason}"))
         for call in waiting:
             if not call.future.done():
                 call.future.set_exception(metadata_store.Unavailable(f"{call.path}: {reason}"))
@@ -411,7 +411,7 @@ class Watch:
             logger.error("a node cannot be watched", extra={"path": self.path, "reason": str(error)})
 
 
-class Call:
+class PendingCall:
     """A call that is waiting for its result."""
 
     def __init__(self, owner: ZooKeeper, path: str, send: Callable[[], Any]) -> None:

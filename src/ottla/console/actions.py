@@ -9,7 +9,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ottla.client.acls import Rule, add_rules, list_rules, remove_rules
+from ottla.client.acls import AclRule, add_rules, list_rules, remove_rules
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.election import Election, elect
 from ottla.client.failure import Failed, check
@@ -58,7 +58,7 @@ TIMEOUT_S: Final = 10.0
 TIMEOUT_MS: Final = 15_000
 SETTLE_S: Final = 5.0  # a started move is visible after this time
 VALUE_MAX: Final = 1 << 20
-EVERY_RULE: Final = Rule(ResourceType.ANY, None, Pattern.ANY, None, None, Operation.ANY, Permission.ANY)
+EVERY_RULE: Final = AclRule(ResourceType.ANY, None, Pattern.ANY, None, None, Operation.ANY, Permission.ANY)
 
 T = TypeVar("T")
 Headers = tuple[tuple[str, bytes], ...]
@@ -261,15 +261,15 @@ class Actions:
     def remove_user(self, who: str, name: str, mechanisms: Iterable[str]) -> None:
         self._do(who, "remove user", name, lambda cluster: remove_user(cluster, name, mechanisms))
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> list[AclRule]:
         """All access control rules. Read-only."""
         with self.cluster() as cluster:
             return list_rules(cluster, EVERY_RULE)
 
-    def add_rule(self, who: str, rule: Rule) -> None:
+    def add_rule(self, who: str, rule: AclRule) -> None:
         self._do(who, "add rule", describe_rule(rule), lambda cluster: add_rules(cluster, [rule]))
 
-    def remove_rule(self, who: str, rule: Rule) -> None:
+    def remove_rule(self, who: str, rule: AclRule) -> None:
         self._do(who, "remove rule", describe_rule(rule), lambda cluster: remove_rules(cluster, [rule]))
 
     def quotas(self) -> list[Quota]:
@@ -324,7 +324,7 @@ def move(cluster: Cluster, plan: Mapping[TopicPartition, tuple[int, ...] | None]
         raise refusal
 
 
-def describe_rule(rule: Rule) -> str:
+def describe_rule(rule: AclRule) -> str:
     """In one line, such as: User:ann may read topic orders."""
     may = "may" if rule.permission is Permission.ALLOW else "may not"
     names = "names that begin with " if rule.pattern is Pattern.PREFIXED else ""

@@ -56,7 +56,7 @@ class Point(NamedTuple):
     c: float
 
 
-class Entry(NamedTuple):
+class AuditEntry(NamedTuple):
     """One entry of the audit log."""
 
     at: int
@@ -170,12 +170,12 @@ class History:
         with self._lock, self._base:
             self._base.execute("INSERT INTO audit (at, who, what, target, result, ok) VALUES (?, ?, ?, ?, ?, ?)", row)
 
-    def audit(self, count: int = AUDIT_MAX) -> list[Entry]:
+    def audit(self, count: int = AUDIT_MAX) -> list[AuditEntry]:
         """Newest first."""
         query = "SELECT at, who, what, target, result, ok FROM audit ORDER BY id DESC LIMIT ?"
         with self._lock:
             found = self._base.execute(query, (count,)).fetchall()
-        return [Entry(at, who, what, target, result, bool(ok)) for at, who, what, target, result, ok in found]
+        return [AuditEntry(at, who, what, target, result, bool(ok)) for at, who, what, target, result, ok in found]
 
     def close(self) -> None:
         self._pool.shutdown(wait=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Machine)
 
 
-class Shape(NamedTuple):
+class TopicShape(NamedTuple):
     """How an internal topic is created."""
 
     name: str
@@ -41,7 +41,7 @@ class Shape(NamedTuple):
 class Coordinator(Generic[M]):
     def __init__(
         self,
-        shape: Shape,
+        shape: TopicShape,
         make: Callable[[int], M],
         metadata: Metadata,
         controller: Commands,

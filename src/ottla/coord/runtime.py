@@ -463,7 +463,7 @@ def pending_commit(shard: Shard[Any], *, written: bool = False) -> asyncio.Futur
     committed before the ISR became too small is still committed.
     """
     partition, log = shard.partition, shard.partition.log
-    if not written and partition.led and shard.end <= partition.high and log.owed <= log.recovery_point:
+    if not written and partition.led and shard.end <= partition.high and not log.durability.owes_flush:
         return None
     uncommitted = partition.wait_for_commit(shard.end)
     if uncommitted is not None:

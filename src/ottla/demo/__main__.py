@@ -31,7 +31,7 @@ from ottla.console.beside import Beside
 from ottla.demo.parts import EVENTS, MIRRORED, Part, Stage, free
 from ottla.demo.summary import summary
 from ottla.demo.table import Screen
-from ottla.demo.watch import View, Watch
+from ottla.demo.watch import DemoView, Sampler
 from ottla.embed import BrokerProcess
 from ottla.testing import Cluster as Brokers
 from ottla.testing.ports import free_ports
@@ -94,7 +94,7 @@ def demo(folder: Path, seconds: float, count: int) -> int:
         stage.open()
         say(f"visitors come to the site: {RATE:.0f} events a second to the topic {EVENTS} of west")
         watches = {
-            name: Watch(stack.enter_context(Cluster(bootstrap)))
+            name: Sampler(stack.enter_context(Cluster(bootstrap)))
             for name, bootstrap in (("west", west.bootstrap), ("east", east.bootstrap))
         }
         screen = stack.enter_context(Screen())
@@ -129,7 +129,7 @@ def start_console(stack: ExitStack, bootstrap: str, folder: Path, say: Callable[
     say(f"the console is at http://127.0.0.1:{port}: lag, messages, reassignments, in a browser")
 
 
-def wait_for_groups(west: Watch, parts: list[Part]) -> bool:
+def wait_for_groups(west: Sampler, parts: list[Part]) -> bool:
     """Wait until every group has read all of the topic. False if that takes longer than PATIENCE_S, or a part ended."""
     deadline = time.monotonic() + PATIENCE_S
     groups = {part.group for part in parts}
@@ -140,7 +140,7 @@ def wait_for_groups(west: Watch, parts: list[Part]) -> bool:
     return False
 
 
-def groups_at_end(view: View) -> set[str]:
+def groups_at_end(view: DemoView) -> set[str]:
     """The groups that have read all of the topic."""
     return {group.name for group in view.groups if EVENTS in group.topics and not group.lag}
 

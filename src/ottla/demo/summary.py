@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SIZE_MAX = 64 << 20
 
 
-class Content(NamedTuple):
+class TopicContent(NamedTuple):
     records: int
     digest: int  # of keys, values and timestamps, in the order of each partition
 
@@ -40,10 +40,10 @@ def summary(west: str, east: str, topic: str, mirrored: str, report: Path | None
     return "\n".join(lines)
 
 
-def content(cluster: Cluster, topic: str) -> Content:
+def content(cluster: Cluster, topic: str) -> TopicContent:
     found = cluster.topics([topic])
     if not found:
-        return Content(0, 0)
+        return TopicContent(0, 0)
     wheres = [TopicPartition(topic, index) for index in range(found[topic].partitions)]
     starts, ends = earliest(cluster, wheres), latest(cluster, wheres, committed=True)
     records = digest = 0
@@ -63,4 +63,4 @@ def content(cluster: Cluster, topic: str) -> Content:
                 for row in columns.batch.select(["key", "value", "timestamp"]).to_pylist():
                     digest = zlib.crc32(repr((where.partition, *row.values())).encode(), digest)
                 start = columns.next_offset
-    return Content(records, digest)
+    return TopicContent(records, digest)

@@ -15,7 +15,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ottla.demo.watch import View
+    from ottla.demo.watch import DemoView
 
 PRINT_S: Final = 10.0
 MARKERS: Final = (
@@ -31,14 +31,14 @@ class Screen:
         self._live = Live(console=self._console, auto_refresh=False) if self._terminal else None
         self._printed = float("-inf")
 
-    def show(self, views: Mapping[str, View]) -> None:
+    def show(self, views: Mapping[str, DemoView]) -> None:
         if self._live is not None:
             self._live.start()
             self._live.update(draw(views), refresh=True)
         elif time.monotonic() - self._printed >= PRINT_S:
             self.last(views)
 
-    def last(self, views: Mapping[str, View]) -> None:
+    def last(self, views: Mapping[str, DemoView]) -> None:
         """Print the table once more, so that it stays on the terminal."""
         self._end()
         self._printed = time.monotonic()
@@ -57,7 +57,7 @@ class Screen:
         self._end()
 
 
-def draw(views: Mapping[str, View]) -> Group:
+def draw(views: Mapping[str, DemoView]) -> Group:
     topics = new_table("broker", "topic", numbers=("partitions", "records", "records/s"))
     groups = new_table("broker", "group", "reads", numbers=("committed", "lag", "records/s"))
     for name, view in views.items():

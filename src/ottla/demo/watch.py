@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.client.cluster import TopicPartition
 from ottla.client.group_list import list_committed
 from ottla.client.offsets import earliest, latest
-from ottla.spark.runner.meter import Rate
+from ottla.spark.runner.meter import CountRate
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
@@ -33,19 +33,19 @@ class GroupView(NamedTuple):
     per_second: float
 
 
-class View(NamedTuple):
+class DemoView(NamedTuple):
     topics: list[TopicView]
     groups: list[GroupView]
 
 
-class Watch:
+class Sampler:
     """Samples one cluster repeatedly."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._rates: dict[tuple[str, str], Rate] = {}
+        self._rates: dict[tuple[str, str], CountRate] = {}
 
-    def look(self) -> View:
+    def look(self) -> DemoView:
         topics = {name: topic for name, topic in self._cluster.topics().items() if not topic.internal}
         wheres = [TopicPartition(name, index) for name, topic in topics.items() for index in range(topic.partitions)]
         starts, ends = earliest(self._cluster, wheres), latest(self._cluster, wheres)
@@ -56,7 +56,7 @@ class Watch:
             records = end - sum(starts[where] for where in here)
             views.append(TopicView(name, topic.partitions, records, self._rate("topic", name, end)))
         groups = sorted(list_committed(self._cluster).items())
-        return View(views, [view for name, one in groups if (view := self._group(name, one.committed, ends))])
+        return DemoView(views, [view for name, one in groups if (view := self._group(name, one.committed, ends))])
 
     def _group(
         self, name: str, committed: dict[TopicPartition, Committed], ends: dict[TopicPartition, int]
@@ -70,4 +70,4 @@ class Watch:
         return GroupView(name, topics, done, lag, self._rate("group", name, done))
 
     def _rate(self, kind: str, name: str, count: int) -> float:
-        return self._rates.setdefault((kind, name), Rate()).at(time.monotonic(), count)
+        return self._rates.setdefault((kind, name), CountRate()).at(time.monotonic(), count)

@@ -23,7 +23,7 @@ from ottla.cluster.metadata import Metadata
 from ottla.cluster.metadata_store import NodeExists, StoreError, Unavailable
 from ottla.cluster.peers import Connections
 from ottla.cluster.producer_ids import ControllerBlocks, ProducerIds
-from ottla.cluster.registration import Place, Registration
+from ottla.cluster.registration import BrokerEndpoints, Registration
 from ottla.errors import BrokerError, ErrorCode
 from ottla.founding.logs import configs_of
 from ottla.log.checkpoints import CLEAN_MARKER, Meta
@@ -152,7 +152,7 @@ class Joined:
             patience_s = config.zookeeper_session_timeout_ms / 1000 + GIVEN_UP_S_MAX
             session = self._member.former_session()
             await be_given_up(self.metadata_store, self._member.node_id, session, self._clock, patience_s=patience_s)
-        await self._member.register(Place(self._endpoints, protocols, config.broker_rack))
+        await self._member.register(BrokerEndpoints(self._endpoints, protocols, config.broker_rack))
         self._member.subscribe(lambda epoch: self._own(self._catch_up()))
         self._registered = True
         self._own(watch_directories(self._store, self.replicas, self._tell_of_directory))

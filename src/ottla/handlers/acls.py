@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
-from ottla.security.acl import CLUSTER_NAME, OPERATIONS, WILDCARD, Entry, Filter, Resource
+from ottla.security.acl import CLUSTER_NAME, OPERATIONS, WILDCARD, AclEntry, Filter, Resource
 from ottla.wire.access import Operation, Pattern, Permission, ResourceType
 from ottla.wire.messages.acls import (
     AclCreationResult,
@@ -63,7 +63,7 @@ async def describe_acls(parts: Parts, call: Call, request: DescribeAclsRequest) 
 async def create_acls(parts: Parts, call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
     """The entries of one resource are written together."""
     results = [AclCreationResult(error_code=ErrorCode.NONE, error_message=None) for _ in request.creations]
-    entries: dict[Resource, list[tuple[AclCreationResult, Entry]]] = {}
+    entries: dict[Resource, list[tuple[AclCreationResult, AclEntry]]] = {}
     for result, creation in zip(results, request.creations, strict=True):
         try:
             if parts.acl_store is None:
@@ -101,7 +101,7 @@ async def delete_acls(parts: Parts, call: Call, request: DeleteAclsRequest) -> D
 async def delete(parts: Parts, wanted: DeleteAclsFilter) -> list[DeleteAclsMatchingAcl]:
     if parts.authorizer is None or parts.acl_store is None:
         raise NO_AUTHORIZER
-    found: dict[Resource, list[Entry]] = {}
+    found: dict[Resource, list[AclEntry]] = {}
     for resource, entry in parts.authorizer.find(filter_of(wanted)):
         found.setdefault(resource, []).append(entry)
         await parts.metadata.turns.pause()
@@ -146,7 +146,7 @@ def filter_of(request: DescribeAclsRequest | DeleteAclsFilter) -> Filter:
     )
 
 
-def rule_of(creation: AclCreation) -> tuple[Resource, Entry]:
+def rule_of(creation: AclCreation) -> tuple[Resource, AclEntry]:
     """The rule to create; BrokerError if it is invalid."""
     kind = number(ResourceType, creation.resource_type, "resource type")
     pattern = number(Pattern, creation.resource_pattern_type, "pattern type")
@@ -167,4 +167,4 @@ def rule_of(creation: AclCreation) -> tuple[Resource, Entry]:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "a principal is a type and a name, such as User:alice")
     if not creation.host:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"a host is an address, or {WILDCARD}")
-    return Resource(kind, name, pattern), Entry(creation.principal, creation.host, operation, permission)
+    return Resource(kind, name, pattern), AclEntry(creation.principal, creation.host, operation, permission)

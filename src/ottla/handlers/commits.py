@@ -70,7 +70,7 @@ def offset_commit(
         return commit_to_store(parts, request)
     count = 0
     for topic in request.topics:  # a sum() of a generator would cost as much as the commit of a partition
-        count += len(topic.partitions)
+        count += len(topic.partitions) or 1
     return commit(parts, call, request) if count <= COMMITS_PER_TURN else commit_portions(parts, call, request)
 
 

@@ -59,12 +59,12 @@ def metadata(parts: Parts, call: Call, request: MetadataRequest) -> MetadataResp
     if topics is not None and len(topics) == 1 and not any(topics[0].topic_id):
         known = image.topics.get(topics[0].name or "")
         if known is not None:  # the common request of a producer or consumer
-            return respond(parts, call, request, [describe(known, request, View(parts, call))])
+            return respond(parts, call, request, [describe(known, request, ClientView(parts, call))])
     return describe_many(parts, call, request)
 
 
 def describe_many(parts: Parts, call: Call, request: MetadataRequest) -> Steps[Answer]:
-    image, view = parts.metadata.image, View(parts, call)
+    image, view = parts.metadata.image, ClientView(parts, call)
     topics: list[MetadataResponseTopic] = []
     if request.topics is None or (call.version == 0 and not request.topics):
         for topic in list(image.topics.values()):
@@ -131,7 +131,7 @@ async def create_then_respond(
             over = error.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
             failed[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if over else error.code
             await asyncio.sleep(0)
-    image, view = parts.metadata.image, View(parts, call)
+    image, view = parts.metadata.image, ClientView(parts, call)
     topics = []
     for at, one in enumerate(wanted):
         found = find(image, one, request, view)
@@ -182,7 +182,9 @@ def address(parts: Parts, call: Call) -> tuple[str, int]:
     return parts.config.advertised.get(call.listener, call.dialled)
 
 
-def find(image: Image, asked: MetadataRequestTopic, request: MetadataRequest, view: View) -> MetadataResponseTopic:
+def find(
+    image: Image, asked: MetadataRequestTopic, request: MetadataRequest, view: ClientView
+) -> MetadataResponseTopic:
     name, topic_id = asked.name, asked.topic_id
     if name is None or topic_id != ZERO_UUID:  # the name may be empty when the id is given
         name = image.names_by_id.get(topic_id)
@@ -206,7 +208,7 @@ def answer_absent(name: str | None, topic_id: bytes, code: ErrorCode) -> Metadat
     return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, is_internal=False, partitions=[])
 
 
-class View:
+class ClientView:
     """Leaders as seen by one client: depends on its listener and the version of its request."""
 
     __slots__ = ("_alive", "_listener", "_node_id", "_offline", "_version", "awaited")
@@ -245,7 +247,7 @@ class View:
         return broker is not None and (broker_id == self._node_id or self._listener in broker.endpoints)
 
 
-def describe(topic: Topic, request: MetadataRequest, view: View) -> MetadataResponseTopic:
+def describe(topic: Topic, request: MetadataRequest, view: ClientView) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=0,
         name=topic.name,
@@ -282,7 +284,7 @@ def describe_topic_partitions(
         names = [name for name in names if name >= cursor.topic_name]
     room = max(1, min(request.response_partition_limit, parts.config.max_request_partition_size_limit))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
-    view = View(parts, call)
+    view = ClientView(parts, call)
     for name in names:
         yield
         topic = image.topics.get(name)
@@ -318,7 +320,7 @@ def absent_page(name: str, code: ErrorCode | None = None) -> DescribeTopicPartit
     )
 
 
-def page_of(topic: Topic, first: int, room: int, view: View) -> DescribeTopicPartitionsResponseTopic:
+def page_of(topic: Topic, first: int, room: int, view: ClientView) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=0,
         name=topic.name,

@@ -178,8 +178,8 @@ class Work:
         if partition.followers is not None and self.request.acks == ALL:
             self._timed = True
             waited = partition.wait_for_commit(last + 1)
-        elif log.owed > log.recovery_point:
-            waited = asyncio.ensure_future(self.parts.store.flusher.wait_for(log, log.owed))
+        elif log.durability.owes_flush:
+            waited = asyncio.ensure_future(self.parts.store.flusher.wait_for(log, log.durability.owed))
         else:
             return
         if waited is not None:

@@ -41,8 +41,8 @@ from ottla.handlers.produce import (
     pieces,
     refuse_append,
 )
-from ottla.log.log import RETRY
-from ottla.log.planned_write import write_planned
+from ottla.log.append import RETRY, fitting
+from ottla.log.planned_write import undo_write, write_planned
 from ottla.records.batch import CODEC_MASK, HEADER_SIZE
 from ottla.records.native import produce_reader
 from ottla.records.validate import ON_LOOP, ZSTD_SINCE, LargeError
@@ -88,7 +88,7 @@ class Continued(NamedTuple):
     response: Any
 
 
-class Run:
+class ProduceRun:
     """A request while its batches are appended."""
 
     __slots__ = ("acks", "begun", "done", "entries", "frame", "now_ms", "refused", "tail", "waits")
@@ -191,10 +191,10 @@ class Shortcut:
                 return None
             if isinstance(result, tuple) and not must_wait(result[0], acks):
                 return entries[0][4] + RESULT(result[1], NO_TIME, result[4]) + tail
-            run = Run(acks, now_ms, frame, entries, tail)
+            run = ProduceRun(acks, now_ms, frame, entries, tail)
             run.note(result)
             return self._go_on(connection, run)
-        run = Run(acks, now_ms, frame, entries, tail)
+        run = ProduceRun(acks, now_ms, frame, entries, tail)
         until = clock.monotonic() + TURN_S
         while not self._append_some(run):
             if clock.monotonic() >= until:
@@ -212,15 +212,9 @@ class Shortcut:
             return None
         _, keyed, before_ms, after_ms = terms
         sound = self._check(frame, start, end, keyed, now_ms, before_ms, after_ms, self._zstd, self._inflated_max)
-        if sound is None:
-            return None
-        try:
-            base = partition.append_sound(frame[start:end], sound, now_ms, acks)
-        except BrokerError as error:
-            return refuse_append(index, error, partition)
-        return None if base == RETRY else (partition, base, base + sound[0], NO_TIME, partition.log.start)
+        return None if sound is None else append_checked(partition, frame[start:end], sound, now_ms, acks)
 
-    def _append_some(self, run: Run) -> bool:
+    def _append_some(self, run: ProduceRun) -> bool:
         """Append the next batches. True if this path is done: no batch is left, or the next one does not qualify."""
         acks, now_ms, frame, first = run.acks, run.now_ms, run.frame, len(run.done)
         if self._append_together(run, run.entries[first : first + TOGETHER_MAX]):
@@ -233,17 +227,34 @@ class Shortcut:
                 break
         return len(run.done) == len(run.entries)
 
-    def _append_together(self, run: Run, entries: Sequence[ProduceEntry]) -> bool:
-        """Write the leading batches together, as far as they only need to be written. False if none was tried."""
+    def _append_together(self, run: ProduceRun, entries: Sequence[ProduceEntry]) -> bool:
+        """Check the leading batches together, and write together those that only need to be written. False if none was
+        appended or refused."""
         partitions = self._find_alike(entries)
         if len(partitions) < 2:
             return False
-        frame, acks = run.frame, run.acks
-        writes: list[PlannedWrite] = []
+        frame, first = run.frame, len(run.done)
         terms = partitions[0].log.terms
         assert terms is not None, "partitions with terms were chosen"
         sounds = self._check_each(frame, entries[: len(partitions)], terms, run.now_ms, self._compressed)
-        for partition, entry, sound in zip(partitions, entries, sounds, strict=False):
+        checked = list(zip(partitions, entries, sounds, strict=False))
+        singly = 0
+        while len(run.done) - first < len(checked) and run.refused is None and singly < ENTRIES_AT_ONCE:
+            rest = checked[len(run.done) - first :]
+            if self._write_together(run, rest):
+                continue
+            singly += 1
+            partition, (_, _, start, end, _), sound = rest[0]
+            result = append_checked(partition, frame[start:end], sound, run.now_ms, run.acks)
+            if result is None or not run.note(result):
+                break
+        return len(run.done) > first or run.refused is not None
+
+    def _write_together(self, run: ProduceRun, checked: Sequence[tuple[Partition, ProduceEntry, Sound]]) -> bool:
+        """Write the leading batches, as far as they only need to be written. False if not even the first does."""
+        frame, acks = run.frame, run.acks
+        writes: list[PlannedWrite] = []
+        for partition, entry, sound in checked:
             write = partition.plan_write(frame, entry[2], entry[3], sound, acks)
             if write is None:
                 break
@@ -251,14 +262,15 @@ class Shortcut:
         if not writes:
             return False
         count, result = write_planned(self._parts.store.disk, frame, writes)
-        for partition, write, sound in zip(partitions, writes[:count], sounds, strict=False):
+        for (partition, _, sound), write in zip(checked, writes[:count], strict=False):
             last, log = partition.finish_write(write, sound), partition.log
+            durability = log.durability
             run.done.append((partition, write[2], last, NO_TIME, log.start))
-            if log.owed > log.recovery_point or (partition.followers is not None and acks == ALL):
+            if durability.owed > durability.recovery_point or (partition.followers is not None and acks == ALL):
                 run.waits = True
         if count < len(writes):
-            partition = partitions[count]
-            run.refused = refuse_append(partition.index, partition.log.undo_write(writes[count], result), partition)
+            partition = checked[count][0]
+            run.refused = refuse_append(partition.index, undo_write(partition.log, writes[count], result), partition)
         return True
 
     def _find_alike(self, entries: Sequence[ProduceEntry]) -> list[Partition]:
@@ -276,7 +288,7 @@ class Shortcut:
             partitions[partition] = None
         return list(partitions)
 
-    def _conclude(self, connection: Peer, run: Run) -> bytes | Continued | None:
+    def _conclude(self, connection: Peer, run: ProduceRun) -> bytes | Continued | None:
         """The answer, or the rest on the general path."""
         if run.waits or len(run.done) < len(run.entries):
             return self._go_on(connection, run)
@@ -285,14 +297,14 @@ class Shortcut:
         parts.append(run.tail)
         return b"".join(parts)
 
-    def _put_off(self, connection: Peer, run: Run) -> Continued:
+    def _put_off(self, connection: Peer, run: ProduceRun) -> Continued:
         """Append the rest in slices. Copies the frame, which is only valid until this returns."""
         run.frame = memoryview(bytes(run.frame))
         if run.waits:
             self._note(connection, run)
         return Continued(parse_header(run.frame)[2], self._finish(connection, run))
 
-    def _finish(self, connection: Peer, run: Run) -> Steps[Any]:
+    def _finish(self, connection: Peer, run: ProduceRun) -> Steps[Any]:
         """Append the rest of a request. The connection waits, so order is kept."""
         while not self._append_some(run):
             if run.waits:
@@ -389,7 +401,7 @@ class Shortcut:
                 work.results.append(base)
         return Continued(correlation, work.go_on())
 
-    def _go_on(self, connection: Peer, run: Run) -> Continued | None:
+    def _go_on(self, connection: Peer, run: ProduceRun) -> Continued | None:
         """The general path, after the finished batches and the refused one; None if there is neither."""
         if not run.done and run.refused is None:
             return None
@@ -398,7 +410,7 @@ class Shortcut:
             work.results.append(run.refused)
         return Continued(correlation, work.go_on())
 
-    def _note(self, connection: Peer, run: Run) -> tuple[int, Work]:
+    def _note(self, connection: Peer, run: ProduceRun) -> tuple[int, Work]:
         """Pass the finished batches to the general path, which waits for them if necessary."""
         if run.begun is None:
             run.begun = self._begin(connection, run.frame, run.now_ms)
@@ -419,8 +431,19 @@ class Shortcut:
 
 def must_wait(partition: Partition, acks: int) -> bool:
     """Whether the append is acknowledged later."""
-    log = partition.log
-    return (acks == ALL and partition.followers is not None) or log.owed > log.recovery_point
+    durability = partition.log.durability
+    return (acks == ALL and partition.followers is not None) or durability.owed > durability.recovery_point
+
+
+def append_checked(
+    partition: Partition, data: memoryview, sound: Sound, now_ms: int, acks: int
+) -> Done | PartitionProduceResponse | None:
+    """Append a batch. Returns its place, or why it was refused; None if it takes the general path."""
+    try:
+        base = partition.append_sound(data, sound, now_ms, acks)
+    except BrokerError as error:
+        return refuse_append(partition.index, error, partition)
+    return None if base == RETRY else (partition, base, base + sound[0], NO_TIME, partition.log.start)
 
 
 def write(partition: Partition, run: Sequence[Placed]) -> None:
@@ -432,7 +455,7 @@ def write(partition: Partition, run: Sequence[Placed]) -> None:
     try:
         count = partition.append_run(batches)
     except BrokerError as error:  # of all batches in this write
-        for one in run[: len(log.fitting(batches))]:
+        for one in run[: len(fitting(log, batches))]:
             one.result = refuse_append(partition.index, error, partition)
         return
     for one in run[:count]:

@@ -61,7 +61,7 @@ class Candidate(NamedTuple):
         return self.dirty_size > 0 and (self.overdue or self.ratio > self.log.config.min_cleanable_dirty_ratio)
 
 
-class Rest(NamedTuple):
+class Backoff(NamedTuple):
     """A log whose compaction failed is skipped until `until_ms` on the steady clock."""
 
     until_ms: int
@@ -77,7 +77,7 @@ class Cleaner:
         self._stop = Event()
         self.compactions = self.failures = self.removed_size = 0
         self._busy: set[Log] = set()
-        self._resting: WeakKeyDictionary[Log, Rest] = WeakKeyDictionary()
+        self._resting: WeakKeyDictionary[Log, Backoff] = WeakKeyDictionary()
 
     async def run(self) -> None:
         """Compact until cancelled, `log.cleaner.threads` logs at a time. The option may change while it runs."""
@@ -134,7 +134,7 @@ class Cleaner:
         if failed:
             self.failures += 1
             length_ms = REST_MS if before is None else min(2 * before.length_ms, REST_MAX_MS)
-            self._resting[log] = Rest(steady_ms(self._store.clock) + length_ms, length_ms)
+            self._resting[log] = Backoff(steady_ms(self._store.clock) + length_ms, length_ms)
 
     def _is_resting(self, log: Log) -> bool:
         rest = self._resting.get(log)

@@ -1,7 +1,7 @@
 """Compaction of one partition: rewrites closed segments so that only the last value of each key stays.
 
 Offsets and order do not change; removed records leave gaps. A run has two parts. Both run in a worker thread on a
-`Plan`, which the event loop has taken from the log before:
+`CompactionPlan`, which the event loop has taken from the log before:
 
 1. `map_keys` reads the dirty part, [first dirty, first uncleanable), into a map from key to its last offset. The map is
    bounded; when it is full the run ends there, and the next one continues from that offset.
@@ -62,7 +62,7 @@ logger = logging.getLogger("ottla.log")
 _WRITE_SIZE = 1 << 20
 
 
-class Source(NamedTuple):
+class SegmentSource(NamedTuple):
     """A closed segment as it was when the plan was made. `end` is the base of the segment that follows."""
 
     base: int
@@ -74,11 +74,11 @@ class Source(NamedTuple):
     modified_ms: int
 
 
-class Plan(NamedTuple):
+class CompactionPlan(NamedTuple):
     """All inputs of a run, taken at one moment. `sources` are the segments below `first_uncleanable`."""
 
     folder: str
-    sources: tuple[Source, ...]
+    sources: tuple[SegmentSource, ...]
     first_dirty: int
     first_uncleanable: int
     aborted: tuple[Aborted, ...]
@@ -110,10 +110,10 @@ class StoppedError(Exception):
     """The run was stopped; its unfinished files are removed."""
 
 
-def plan(log: Log, first_dirty: int, first_uncleanable: int, config: BrokerConfig, now_ms: int) -> Plan:
+def plan(log: Log, first_dirty: int, first_uncleanable: int, config: BrokerConfig, now_ms: int) -> CompactionPlan:
     """The inputs of a run over a log, taken now."""
     sources = [
-        Source(
+        SegmentSource(
             segment.base,
             segment.end,
             segment.stem + LOG_SUFFIX,
@@ -126,7 +126,7 @@ def plan(log: Log, first_dirty: int, first_uncleanable: int, config: BrokerConfi
         if segment.end <= first_uncleanable  # the dirty part may begin inside an uncleanable segment
     ]
     memory = config.log_cleaner_dedupe_buffer_size / config.log_cleaner_threads
-    return Plan(
+    return CompactionPlan(
         folder=log.path,
         sources=tuple(sources),
         first_dirty=first_dirty,
@@ -168,10 +168,10 @@ class Compaction:
     """One run over one log. `pause` is called with the bytes read since the last call: it may wait or raise
     StoppedError."""
 
-    def __init__(self, plan: Plan, disk: Disk, pause: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(self, plan: CompactionPlan, disk: Disk, pause: Callable[[int], None] = lambda _: None) -> None:
         self.plan = plan
         self.end = plan.first_dirty
-        self.groups: list[tuple[Source, ...]] = []
+        self.groups: list[tuple[SegmentSource, ...]] = []
         self._disk = disk
         self._pause = pause
         self._offsets: dict[bytes, int] = {}
@@ -191,7 +191,7 @@ class Compaction:
         reached = [source for source in plan.sources if source.base < self.end]
         self.groups = group(reached, plan)
 
-    def _map_source(self, source: Source, fates: Fates) -> bool:
+    def _map_source(self, source: SegmentSource, fates: Fates) -> bool:
         """Add one segment to the map; False when the map is full."""
         offsets, first, room = self._offsets, self.plan.first_dirty, self.plan.keys_max
         for span, data in self._read(source):
@@ -223,7 +223,7 @@ class Compaction:
                     "%s: the batch at offset %d is kept as it is: %s", self.plan.folder, span.base, error.message
                 )
 
-    def clean(self, sources: Sequence[Source]) -> Cleaned:
+    def clean(self, sources: Sequence[SegmentSource]) -> Cleaned:
         """Second part, once per group in order: write the remaining records of these segments into one."""
         target = NewSegment(self.plan, sources[0].base, self._disk)
         before, kept = 0, 0
@@ -255,15 +255,15 @@ class Compaction:
             tuple(aborted),
         )
 
-    def _sift(self, span: Span, data: memoryview, *, retain_deletes: bool) -> sieve.Sifted:
+    def _sift(self, span: Span, data: memoryview, *, retain_deletes: bool) -> sieve.FilteredBatch:
         try:
             return self._sift_sound(span, data, retain_deletes=retain_deletes)
         except CorruptError as error:
             self._say_unreadable(span, error)
             count = batch.header(data).count if span.magic == 2 else 1
-            return sieve.Sifted(data, count, count, span.last, span.max_timestamp)
+            return sieve.FilteredBatch(data, count, count, span.last, span.max_timestamp)
 
-    def _sift_sound(self, span: Span, data: memoryview, *, retain_deletes: bool) -> sieve.Sifted:
+    def _sift_sound(self, span: Span, data: memoryview, *, retain_deletes: bool) -> sieve.FilteredBatch:
         if span.magic < 2:
             return sieve.sift_legacy(data, self._make_keep(retain_deletes=retain_deletes))
         plan, head = self.plan, batch.header(data)
@@ -272,7 +272,11 @@ class Compaction:
         passed = horizon is not None and horizon <= plan.now_ms
         retain_empty = self._is_newest(head) or head.last_offset + 1 == plan.first_uncleanable
         if gone and (passed or not head.control):
-            return sieve.build_empty(head) if retain_empty else sieve.Sifted(None, head.count, 0, head.last_offset, -1)
+            return (
+                sieve.build_empty(head)
+                if retain_empty
+                else sieve.FilteredBatch(None, head.count, 0, head.last_offset, -1)
+            )
         return sieve.sift(
             data,
             head,
@@ -303,7 +307,7 @@ class Compaction:
             return head.control and head.producer_epoch == newest.epoch
         return head.last_offset == newest.offset
 
-    def _read(self, source: Source) -> Iterator[tuple[Span, memoryview]]:
+    def _read(self, source: SegmentSource) -> Iterator[tuple[Span, memoryview]]:
         """The segment's batches in order, with verified checksums."""
         file = self._disk.open(source.path)
         reached = 0
@@ -321,10 +325,10 @@ class Compaction:
             raise CorruptError(f"{source.path} holds no batch at position {reached}")
 
 
-def group(sources: Sequence[Source], plan: Plan) -> list[tuple[Source, ...]]:
+def group(sources: Sequence[SegmentSource], plan: CompactionPlan) -> list[tuple[SegmentSource, ...]]:
     """Groups of neighbours that fit into one segment, by size, index sizes and relative offsets."""
-    groups: list[tuple[Source, ...]] = []
-    taken: list[Source] = []
+    groups: list[tuple[SegmentSource, ...]] = []
+    taken: list[SegmentSource] = []
     for source in sources:
         together = [*taken, source]
         fits = (
@@ -348,7 +352,7 @@ def name(key: bytes) -> bytes:
 class NewSegment:
     """The segment being written, under names that recovery deletes."""
 
-    def __init__(self, plan: Plan, base: int, disk: Disk) -> None:
+    def __init__(self, plan: CompactionPlan, base: int, disk: Disk) -> None:
         self.base = base
         self.size = 0
         self._plan = plan

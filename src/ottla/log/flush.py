@@ -98,7 +98,7 @@ class Flusher:
 
     async def wait_for(self, log: Log, offset: int) -> None:
         """Returns when everything below `offset` is on disk. BrokerError if that will not happen."""
-        while log.recovery_point < offset:
+        while log.durability.recovery_point < offset:
             if log.fault is not None:
                 raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, log.fault)
             if offset > log.end:
@@ -124,23 +124,23 @@ class Flusher:
 
     def _go_on(self, log: Log, done: asyncio.Task[None]) -> None:
         """Flush what was appended meanwhile. After a failure housekeeping tries again."""
-        if not done.cancelled() and done.exception() is None and log.fault is None and log.owed > log.recovery_point:
+        if not done.cancelled() and done.exception() is None and log.fault is None and log.durability.owes_flush:
             self.begin(log)
 
     async def force_cut(self, log: Log) -> None:
         """Force a truncation to disk, in a thread."""
-        plan = log.plan_cut_flush()
+        plan = log.durability.plan_cut_flush()
         async with self._turns.setdefault(log, asyncio.Lock()):
             try:
                 await asyncio.get_running_loop().run_in_executor(None, carry_out, plan)
             except OSError as error:
-                raise log.fail_sync(error) from error
-        log.finish_cut_flush(plan)
+                raise log.durability.fail_sync(error) from error
+        log.durability.finish_cut_flush(plan)
 
     async def flush(self, log: Log, plan: Flush | None = None) -> None:
         """Force a log to disk in a thread: all of it, or as planned."""
         try:
-            plan = plan or log.plan_flush()
+            plan = plan or log.durability.plan_flush()
         except OSError as error:
             log.directory.note_failure(error)
             raise log.directory.storage_error(error) from error
@@ -154,5 +154,5 @@ class Flusher:
                 if log.directory is not directory:  # moved meanwhile: the error concerns the old disk
                     directory.note_failure(error)
                     return
-                raise log.fail_sync(error) from error
-            log.finish_flush(plan, steady_ms(self._clock))
+                raise log.durability.fail_sync(error) from error
+            log.durability.finish_flush(plan, steady_ms(self._clock))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ottla.clock import steady_ms
 from ottla.log.checkpoints import COMPACTED, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from ottla.log.retention import retain
 from ottla.log.segment import DELETED, LOG_SUFFIX
 from ottla.steps import Steps
 
@@ -89,7 +90,7 @@ class Housekeeping:
     def _retain(self, log: Log) -> None:
         now_ms = self._store.clock.now_ms()
         log.producers.expire(now_ms)
-        log.retain(now_ms)
+        retain(log, now_ms)
 
     # Flushing.
 
@@ -99,10 +100,10 @@ class Housekeeping:
         now_ms = steady_ms(self._store.clock)
 
         def look(log: Log) -> None:
-            flush = log.flush_due(now_ms)
+            flush = log.durability.flush_due(now_ms)
             if flush is not None:
                 due.append((log, flush))
-            elif not log.may_come_due:
+            elif not log.durability.may_come_due:
                 log.directory.unforced.pop(log, None)
 
         for directory in self._store.directories:
@@ -133,15 +134,20 @@ class Housekeeping:
 
     async def _plan(self, directory: Directory, name: str) -> CheckpointWrite | None:
         """The write of a checkpoint, planned in slices: with many logs even a look at each takes long."""
-        logs = list(directory.logs)
+        ledger, logs = directory.ledger, set(directory.logs)
         lines: Offsets = {}
-        for some in batched(logs, LOGS_PER_LOOK):
-            lines |= directory.ledger.lines(name, some)
+        planned = ledger.count_plans(name)
+        for some in batched(list(logs), LOGS_PER_LOOK):
+            lines |= ledger.lines(name, some)
             await asyncio.sleep(0)
-        # A log may be gone by now, and another one may have its name.
-        for log in set(logs) - directory.logs:
+        if ledger.count_plans(name) != planned:
+            return None  # another write was planned meanwhile: what it says is newer
+        # A log may be gone by now, and another one may have its name. Others may have moved here, or been opened.
+        for log in logs - directory.logs:
             lines.pop((log.topic, log.index), None)
-        return directory.ledger.plan_lines(name, lines)
+        if joined := directory.logs - logs:
+            lines |= ledger.lines(name, joined)
+        return ledger.plan_lines(name, lines)
 
     async def _write(self, directory: Directory, write: CheckpointWrite | None) -> None:
         if write is None:

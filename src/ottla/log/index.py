@@ -48,7 +48,7 @@ class Mark(NamedTuple):
     offset: int
 
 
-class Place(NamedTuple):
+class EntryPlace(NamedTuple):
     """Where an entry is: its number, and a buffer that holds it at `at`."""
 
     number: int
@@ -133,7 +133,7 @@ class Table:
         finally:
             file.close()
 
-    def floor(self, key: Callable[[Buffer, int], int], value: int) -> Place | None:
+    def floor(self, key: Callable[[Buffer, int], int], value: int) -> EntryPlace | None:
         """The last entry whose key is not above `value`; keys ascend."""
         width = self.width
         if self._waiting and key(self._waiting, 0) <= value:
@@ -154,18 +154,18 @@ class Table:
                 low = middle
             else:
                 high = middle - 1
-        return Place(first + low, buffer, low * width)
+        return EntryPlace(first + low, buffer, low * width)
 
-    def get(self, number: int) -> Place:
+    def get(self, number: int) -> EntryPlace:
         if number >= self._saved:
-            return Place(number, self._waiting, (number - self._saved) * self.width)
+            return EntryPlace(number, self._waiting, (number - self._saved) * self.width)
         if not self._block_first <= number < self._block_first + len(self._block) // self.width:
             file = self._open()
             try:
                 self._read(file, number)
             finally:
                 file.close()
-        return Place(number, self._block, (number - self._block_first) * self.width)
+        return EntryPlace(number, self._block, (number - self._block_first) * self.width)
 
     def _holds(self, key: Callable[[Buffer, int], int], value: int) -> bool:
         """Whether the block that was read last contains the entry."""

@@ -49,7 +49,7 @@ def _start(log: Log) -> int | None:
 
 
 SAYS: dict[str, Callable[[Log], int | None]] = {
-    RECOVERY_POINTS: lambda log: log.recovery_point,
+    RECOVERY_POINTS: lambda log: log.durability.recovery_point,
     LOG_STARTS: _start,
     HIGH_WATERMARKS: lambda log: log.high,
     COMPACTED: lambda log: log.compacted,
@@ -59,7 +59,7 @@ SAYS: dict[str, Callable[[Log], int | None]] = {
 class CheckpointWrite:
     """New content for one of the files. Any thread may write it."""
 
-    def __init__(self, page: Page, number: int, offsets: Offsets) -> None:
+    def __init__(self, page: CheckpointFile, number: int, offsets: Offsets) -> None:
         self.page = page
         self.number = number
         self.offsets = offsets
@@ -68,7 +68,7 @@ class CheckpointWrite:
         self.page.carry_out(self)
 
 
-class Page:
+class CheckpointFile:
     """One file. `held` are the names that it may hold on disk, whichever pending write was the last to finish."""
 
     def __init__(self, path: str, disk: Disk) -> None:
@@ -76,7 +76,7 @@ class Page:
         self._path = path
         self._disk = disk
         self._lock = Lock()
-        self._planned = 0
+        self.planned = 0  # how many writes were planned
         self._carried_out = 0
         self._said: Offsets | None = None  # the known content of the file
 
@@ -97,8 +97,8 @@ class Page:
             return None
         self._said = None
         self.held.update(offsets)
-        self._planned += 1
-        return CheckpointWrite(self, self._planned, offsets)
+        self.planned += 1
+        return CheckpointWrite(self, self.planned, offsets)
 
     def carry_out(self, write: CheckpointWrite) -> None:
         with self._lock:
@@ -108,7 +108,7 @@ class Page:
 
     def confirm(self, write: CheckpointWrite) -> None:
         """The write was carried out. Call it on the loop, like `plan`."""
-        if write.number == self._planned:
+        if write.number == self.planned:
             self.held = set(write.offsets)
             self._said = write.offsets
 
@@ -117,7 +117,7 @@ class Ledger:
     """The files of one directory."""
 
     def __init__(self, path: str, disk: Disk) -> None:
-        self._pages = {name: Page(os.path.join(path, name), disk) for name in SAYS}
+        self._pages = {name: CheckpointFile(os.path.join(path, name), disk) for name in SAYS}
         self._unopened: dict[Key, dict[str, int]] = {}  # the lines of logs that could not be opened, by file
 
     def read(self) -> dict[str, Offsets]:
@@ -140,6 +140,10 @@ class Ledger:
         """What one of the files should say of these logs."""
         says = SAYS[name]
         return {(log.topic, log.index): offset for log in logs if (offset := says(log)) is not None}
+
+    def count_plans(self, name: str) -> int:
+        """How many writes of one of the files were planned so far."""
+        return self._pages[name].planned
 
     def plan_lines(self, name: str, lines: Offsets) -> CheckpointWrite | None:
         """The write that gives one of the files these lines, which are those of all logs."""

@@ -2,10 +2,9 @@
 
     start ≤ offset < end      readable offsets; retention and DeleteRecords move `start`, appends move `end`
     high                      high watermark: records below it are replicated; retention deletes only below it
-    recovery_point ≤ end      everything below it is forced to disk; recovery reads nothing before it
 
-`append` is the hot path: it validates once, writes once, and keeps everything else to a few comparisons. State changes
-only after the write has succeeded, so a failed append changes nothing.
+`write` is in the hot path: one write, and a few comparisons. What comes before it is in `append`, `planned_write` and
+`replicate`. State changes only after the write has succeeded, so a failed append changes nothing.
 
 Closed segments never change. Retention deletes them and compaction replaces them: their files get the suffix `.deleted`
 at once and are removed after `file.delete.delay.ms`, so that a reader in another process has time to finish.
@@ -15,101 +14,50 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from ottla.config.option import LONG_MAX
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.checkpoints import write_topic_id
-from ottla.log.directory import FULL, WANTING
-from ottla.log.flush import Flush, carry_out
-from ottla.log.index import OFFSET_SUFFIX
+from ottla.log.durability import Durability
 from ottla.log.recall import batches_before
-from ottla.log.recovery import checksum_ok, marker_of, replay
-from ottla.log.retention import count_expired
-from ottla.log.seek import first_since, latest
-from ottla.log.segment import DELETED, LOG_SUFFIX, SUFFIXES, Segment, Slice
-from ottla.log.snapshots import SEQUENCE_MASK
-from ottla.log.spans import FoundSpan, look
-from ottla.log.transactions import Aborted, write_counts
-from ottla.records import batch
-from ottla.records.native import own_batch
-from ottla.records.own_batch import IN_TRANSACTION, MARKER, PLAIN
-from ottla.records.place import STAMP, STAMP_SIZE, rebase
-from ottla.records.validate import keeps_own, terms_of, validate
+from ottla.log.seek import NOTHING_KNOWN, first_since, latest, locate
+from ottla.log.segment import Segment, Slice
+from ottla.log.transactions import Aborted
+from ottla.records.validate import keeps_own, terms_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ottla.config.topic import TopicConfig
     from ottla.log.directory import Directory
-    from ottla.log.planned_write import PlannedWrite
     from ottla.log.producers import Completed
     from ottla.log.recovery import Loaded
-    from ottla.log.seek import Hit
+    from ottla.log.seek import Hit, Located
     from ottla.log.snapshots import Batch
-    from ottla.records.batch import Header
+    from ottla.records.batch import Entry, Header
     from ottla.records.markers import EndMarker
-    from ottla.records.native import Sound
-    from ottla.records.own_batch import OwnRecord
-    from ottla.records.validate import Accepted
-
-NOTHING_KNOWN: Mapping[int, Hit | None] = {}
-
-NOBODY = (batch.NO_PRODUCER, -1)  # the producer of records that are in no transaction, and its epoch
-PRODUCE_VERSION = 11  # Produce version of our own batches: the newest
-RETRY = -1  # returned instead of an offset: the batch is a duplicate, already in the log
-
-_new = tuple.__new__
-_stamp = STAMP.pack
-
-
-class Appended(NamedTuple):
-    base: int
-    last: int
-    append_time: int  # -1 unless the topic has LogAppendTime
-    start: int
-    duplicate: bool  # a retry: base and last are those of the first try
-
-
-class Located(NamedTuple):
-    """An offset with the timestamp of its record and the epoch that wrote it, -1 where unknown."""
-
-    offset: int
-    timestamp: int
-    epoch: int
 
 
 class Log:
     __slots__ = (
         "__weakref__",
-        "_aborts",
-        "_doubtful",
-        "_durable",
-        "_flush_messages",
-        "_high",
-        "_own_size_max",
-        "_rolled",
-        "_segment_bytes",
         "active",
         "compacted",
         "config",
-        "cuts",
         "directory",
         "disk",
         "doomed",
+        "durability",
         "end",
         "epochs",
         "fault",
-        "flushed_ms",
-        "held",
+        "high_set",
         "id_lost",
         "index",
-        "on_forced",
-        "owed",
-        "owes_cut",
+        "own_size_max",
         "path",
         "producers",
-        "recovery_point",
+        "segment_bytes",
         "segments",
         "start",
         "terms",
@@ -125,18 +73,11 @@ class Log:
         self.topic_id: bytes = loaded.topic_id or bytes(16)
         self.id_lost = loaded.id_lost  # it had a topic id, which can no longer be read
         self.config = config
-        self.flushed_ms = loaded.now_ms
-        self.cuts = 0  # incremented by truncation and moves: copies and flush plans made before are invalid
-        self.owed = 0  # offset up to which `flush.messages` requires a flush before anything is acknowledged
-        self.held: int | None = None  # records from here on are not readable until that flush is done
-        self.on_forced: Callable[[int], None] | None = None  # called with the offset from which more became readable
-        self.owes_cut = False  # whether a truncation has not been forced to disk yet
+        self.durability: Durability = Durability(self, loaded.now_ms)
         self.compacted: int | None = None  # first offset that has not been compacted
-        self._high: int | None = None
-        self._doubtful = False  # whether the disk was full at the last flush
-        self._segment_bytes = 0
-        self._flush_messages = 0
-        self._own_size_max = -1  # up to this size our own batches are stored as we build them
+        self.high_set: int | None = None  # high watermark as last set; None: it follows the end
+        self.segment_bytes = 0
+        self.own_size_max = -1  # up to this size our own batches are stored as we build them
         self.settle_in(directory, folder, loaded)
 
     def settle_in(self, directory: Directory, folder: str, loaded: Loaded) -> None:
@@ -148,27 +89,22 @@ class Log:
         self.active: Segment = loaded.segments[-1]
         self.start: int = loaded.start
         self.end: int = loaded.end
-        # The checkpoint may be older than the deletion of the oldest segments.
-        self.recovery_point: int = max(loaded.recovery_point, loaded.segments[0].base)
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.producers.recall = self._recall
         self.fault: str | None = None if directory.error is None else f"log directory {directory.path} is offline"
         self.doomed: list[Segment] = []  # see `doom`
-        self._aborts = loaded.aborts  # as last written to their file
-        # Closed segments whose indexes are not on disk yet. The recovery point may be past them already.
-        self._rolled = [segment for segment in self.segments[:-1] if segment.end > loaded.recovery_point]
-        self._durable = loaded.recovery_point  # below it file names are on disk too, not only contents
+        self.durability.settle_in(loaded)
         self.reconfigure(self.config)
         directory.logs.add(self)
 
     def reconfigure(self, config: TopicConfig) -> None:
         self.config = config
         self.directory.unforced[self] = None
-        self._segment_bytes = config.segment_bytes
-        self._flush_messages = config.flush_messages
+        self.segment_bytes = config.segment_bytes
+        self.durability.flush_messages = config.flush_messages
         self.terms = terms_of(config)  # None: batches are not stored as received
-        self._own_size_max = min(config.max_message_bytes, config.segment_bytes) if keeps_own(config) else -1
+        self.own_size_max = min(config.max_message_bytes, config.segment_bytes) if keeps_own(config) else -1
         self.active.reconfigure(config)
 
     @property
@@ -182,198 +118,26 @@ class Log:
 
     @property
     def high(self) -> int:
-        """The high watermark as last set, or the settled end of the log after `commit_all`."""
-        return self.settled_end if self._high is None else min(self._high, self.end)
+        """The high watermark: as last set, or the settled end of the log."""
+        if self.high_set is not None:
+            return min(self.high_set, self.end)
+        durability = self.durability
+        return self.end if durability.held is None else durability.settled_end
 
     @high.setter
     def high(self, offset: int) -> None:
-        self._high = offset
-
-    @property
-    def settled_end(self) -> int:
-        """End of what may be read: records that `flush.messages` wants on disk are hidden until they are there.
-
-        Apache Kafka forces a log to disk inside the append, so readers see no more there either.
-        """
-        if self.held is None or self.owed <= self.recovery_point:
-            return self.end
-        return min(self.end, max(self.held, self.recovery_point))
+        self.high_set = offset
 
     def commit_all(self) -> None:
         """There is no other replica: the high watermark follows the end of the log from now on."""
-        self._high = None
+        self.high_set = None
 
     def __repr__(self) -> str:
         return f"Log({self.topic}-{self.index}, {self.start}..{self.end})"
 
-    # Appending.
+    # Writing.
 
-    def append(
-        self,
-        data: memoryview,
-        *,
-        epoch: int,
-        now_ms: int,
-        produce_version: int,
-        client: bool = True,
-        accepted: Accepted | None = None,
-    ) -> Appended:
-        """Append a producer's data, as the leader. On BrokerError nothing has changed.
-
-        `accepted`: the data was already validated in another thread, after a LargeError here.
-        """
-        if self.fault is not None:
-            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
-        if self.owes_cut:
-            self.force_cut()
-        if accepted is None:
-            accepted = validate(
-                data,
-                self.config,
-                base=self.end,
-                epoch=epoch,
-                now_ms=now_ms,
-                produce_version=produce_version,
-                client=client,
-            )
-        else:
-            accepted = rebase(accepted, self.end, epoch)
-        base, last, max_timestamp, _, append_time, header, parts, size = accepted
-        if header is None:
-            return self._append_messages(parts, size, base, last, append_time, now_ms)
-        marker = None
-        if header.producer_id >= 0:
-            if header.attributes & batch.CONTROL:
-                marker = self._check_marker(header, data)
-            else:
-                duplicate = self.producers.check(header, client=client)
-                if duplicate is not None:
-                    return Appended(duplicate.base, duplicate.last, duplicate.timestamp, self.start, True)
-        self._write(parts, size, last, max_timestamp, epoch, now_ms, marks=marker is not None)
-        if header.producer_id >= 0:
-            self._note_producer(header, base, last, max_timestamp, marker)
-        return _new(Appended, (base, last, append_time, self.start, False))
-
-    def append_sound(self, data: memoryview, sound: Sound, epoch: int, now_ms: int) -> int:
-        """Fast path: append a client's batch that needs only its offset and epoch filled in.
-
-        Returns its base offset, or RETRY if it is a duplicate. Raises as `append`, which takes any batch but is slower.
-        """
-        if self.fault is not None:
-            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
-        if self.owes_cut:
-            self.force_cut()
-        delta, max_timestamp, producer_id = sound
-        header = None
-        if producer_id >= 0:
-            header = batch.header(data)
-            if self.producers.check(header) is not None:
-                return RETRY
-        base, size = self.end, len(data)
-        parts: list[bytes | memoryview] = [_stamp(base, size - batch.LOG_OVERHEAD, epoch), data[STAMP_SIZE:]]
-        self._write(parts, size, base + delta, max_timestamp, epoch, now_ms)
-        if header is not None:
-            self._note_producer(header, base, base + delta, max_timestamp, None)
-        return base
-
-    def append_own(
-        self,
-        records: Sequence[OwnRecord],
-        epoch: int,
-        now_ms: int,
-        producer: tuple[int, int] | None = None,
-        marker: EndMarker | None = None,
-    ) -> tuple[int, int]:
-        """Append records of this broker itself, in one batch. Returns the offset of the first and the batch's size.
-
-        `producer`, an id and its epoch: they are part of this producer's transaction, or end it if they are the
-        content of a `marker`. On BrokerError nothing has changed.
-        """
-        if self.fault is not None:
-            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
-        if self.owes_cut:
-            self.force_cut()
-        kind = PLAIN if producer is None else IN_TRANSACTION if marker is None else MARKER
-        producer_id, producer_epoch = producer or NOBODY
-        base, header = self.end, None
-        data = own_batch(records, base, epoch, now_ms, producer_id, producer_epoch, kind)
-        size, last = len(data), base + len(records) - 1
-        if size > self._own_size_max:
-            whole = memoryview(data)
-            self.append(whole, epoch=epoch, now_ms=now_ms, produce_version=PRODUCE_VERSION, client=False)
-            return base, size
-        if producer_id >= 0:
-            header = batch.header(data)
-            if marker is None:
-                self.producers.check(header, client=False)
-            else:
-                self.producers.check_marker(producer_id, producer_epoch, marker.coordinator_epoch)
-        self._write((data,), size, last, now_ms, epoch, now_ms, marks=marker is not None)
-        if header is not None:
-            self._note_producer(header, base, last, now_ms, marker)
-        return base, size
-
-    def append_run(self, run: Sequence[tuple[memoryview, Sound]], epoch: int) -> int:
-        """Append as many of these batches as possible with one write, in order. Returns how many.
-
-        It stops, perhaps before the first, at a batch that needs more work: pass that one to `append_sound`.
-        BrokerError: the write of the batches that `fitting` chose has failed, and nothing has changed.
-        """
-        if self.fault is not None or self.owes_cut:
-            return 0
-        headers = self.fitting(run)
-        base, size, last = self.end, 0, self.end - 1
-        parts: list[bytes | memoryview] = []
-        entries = []
-        for data, (delta, max_timestamp, _) in run[: len(headers)]:
-            length = len(data)
-            parts += _stamp(last + 1, length - batch.LOG_OVERHEAD, epoch), data[STAMP_SIZE:]
-            last += delta + 1
-            entries.append((length, last, max_timestamp))
-            size += length
-        if not entries:
-            return 0
-        try:
-            self.active.append_run(parts, size, entries)
-        except OSError as error:
-            self.directory.note_failure(error)
-            raise self.directory.storage_error(error) from error
-        self.end = last + 1
-        if epoch != self.epochs.latest and epoch >= 0:
-            self.epochs.assign(epoch, base)
-        first = base
-        for header, (_, last, max_timestamp) in zip(headers, entries, strict=True):
-            if header is not None:
-                self._note_producer(header, first, last, max_timestamp, None)
-            first = last + 1
-        if last - self.recovery_point >= self._flush_messages - 1:
-            self._owe(base)
-        return len(entries)
-
-    def fitting(self, run: Sequence[tuple[memoryview, Sound]]) -> list[Header | None]:
-        """Headers of the leading batches that fit the active segment and are in sequence. None: no producer id."""
-        segment, size, last = self.active, self.active.size, self.end - 1
-        expected: dict[int, tuple[int, int]] = {}  # epoch and next sequence of producers in the run
-        headers: list[Header | None] = []
-        for data, (delta, max_timestamp, producer_id) in run:
-            size += len(data)
-            last += delta + 1
-            if size > self._segment_bytes or last > segment.offset_max or max_timestamp > segment.roll_at:
-                break
-            header = None
-            if producer_id >= 0:
-                header = batch.header(data)
-                number = header.producer_epoch, header.base_sequence
-                known = expected.get(producer_id)
-                if known != number and (known is not None or not self.producers.admits(header)):
-                    break
-                expected[producer_id] = header.producer_epoch, (header.base_sequence + delta + 1) & SEQUENCE_MASK
-            headers.append(header)
-            if not segment.size:
-                break  # when it is to be rolled is known once it has a batch
-        return headers
-
-    def _write(
+    def write(
         self,
         parts: Sequence[bytes | memoryview],
         size: int,
@@ -387,7 +151,7 @@ class Log:
         """Write a batch that begins at the end of the log. `marks`: it ends a transaction."""
         segment = self.active
         try:
-            full = segment.size + size > self._segment_bytes or last > segment.offset_max
+            full = segment.size + size > self.segment_bytes or last > segment.offset_max
             if full or max_timestamp > segment.roll_at:
                 segment = self._room(size, last, max_timestamp, now_ms)
             if marks:
@@ -396,84 +160,18 @@ class Log:
         except OSError as error:
             self.directory.note_failure(error)
             raise self.directory.storage_error(error) from error
-        base, self.end = self.end, last + 1
+        base = self.end
+        end = self.end = last + 1
         if epoch != self.epochs.latest and epoch >= 0:
             self.epochs.assign(epoch, base)
-        if last - self.recovery_point >= self._flush_messages - 1:
-            self._owe(base)
+        durability = self.durability
+        if end - durability.recovery_point >= durability.flush_messages:
+            durability.owe(base)
 
-    def plan_write(self, frame: memoryview, start: int, end: int, sound: Sound, epoch: int) -> PlannedWrite | None:
-        """Decide where a batch of the frame goes: see `planned_write`. None: pass it to `append_sound`."""
-        segment = self.active
-        delta, max_timestamp, producer_id = sound
-        position, base = segment.size, self.end
-        if (
-            max_timestamp > segment.roll_at
-            or position + end - start > self._segment_bytes
-            or base + delta > segment.offset_max
-            or not position  # when it is to be rolled is known once it has a batch
-            or self.fault is not None
-            or self.owes_cut
-        ):
-            return None
-        file, header = segment.opened, None
-        segment.used = True
-        if producer_id >= 0:
-            header = batch.header(frame[start:end])
-            if not self.producers.admits(header):
-                return None
-        return None if file is None else (file.fd, position, base, epoch, start, end, header, file)
-
-    def finish_write(self, write: PlannedWrite, sound: Sound) -> int:
-        """Record that the batch was written. Returns its last offset."""
-        _, position, base, epoch, start, end, header, _ = write
-        delta, max_timestamp, _ = sound
-        last = base + delta
-        self.active.extend(position, end - start, last, max_timestamp)
-        self.end = last + 1
-        if epoch != self.epochs.latest and epoch >= 0:
-            self.epochs.assign(epoch, base)
-        if last - self.recovery_point >= self._flush_messages - 1:
-            self._owe(base)
-        if header is not None:
-            self._note_producer(header, base, last, max_timestamp, None)
-        return last
-
-    def undo_write(self, write: PlannedWrite, result: int | OSError) -> BrokerError:
-        """Cut off what a failed write left in the file. `result` is that of `write_planned`. Returns the error."""
-        _, position, _, _, start, end, _, file = write
-        try:
-            self.active.undo(file, position, end - start, result)
-        except OSError as error:
-            self.directory.note_failure(error)
-            return self.directory.storage_error(error)
-
-    def _check_marker(self, header: Header, data: memoryview) -> EndMarker | None:
-        """The end marker in a control batch, None if it has none. BrokerError if the marker is fenced."""
-        marker = marker_of(data)
-        if marker is not None:
-            self.producers.check_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch)
-        return marker
-
-    def _recall(self, offset: int, producer_id: int, epoch: int) -> list[Batch]:
-        try:
-            return batches_before(self.segments, offset, producer_id, epoch)
-        except OSError as error:
-            self.directory.note_failure(error)
-            raise self.directory.storage_error(error) from error
-
-    def _append_messages(
-        self, parts: Sequence[bytes | memoryview], size: int, base: int, last: int, append_time: int, now_ms: int
-    ) -> Appended:
-        """For a topic stored as magic 0 or 1: any number of messages without a common header."""
-        if size:
-            data = b"".join(parts)
-            self._append_run(data, list(batch.entries(data)), now_ms)
-        return Appended(base, last, append_time, self.start, False)
-
-    def _append_run(self, data: bytes | memoryview, entries: list[batch.Entry], now_ms: int) -> None:
-        if self.owes_cut:
-            self.force_cut()
+    def write_entries(self, data: bytes | memoryview, entries: list[Entry], now_ms: int) -> None:
+        """Write batches, or messages in an old format, at the end of the log. Their epochs are left to the caller."""
+        if self.durability.owes_cut:
+            self.durability.force_cut()
         base, last = self.end, entries[-1].last_offset
         max_timestamp = max(entry.max_timestamp for entry in entries)
         sizes = [(entry.size, entry.last_offset, entry.max_timestamp) for entry in entries]
@@ -482,56 +180,13 @@ class Log:
         except OSError as error:
             self.directory.note_failure(error)
             raise self.directory.storage_error(error) from error
-        self.end = last + 1
-        if last - self.recovery_point >= self._flush_messages - 1:
-            self._owe(base)
+        end = self.end = last + 1
+        durability = self.durability
+        if end - durability.recovery_point >= durability.flush_messages:
+            durability.owe(base)
 
-    def _owe(self, base: int) -> None:
-        """Require a flush before the records appended at `base` are acknowledged or read."""
-        self.owed = self.end
-        self.directory.unforced[self] = None
-        if self.held is None:
-            self.held = base
-
-    def replicate(self, data: memoryview, *, now_ms: int) -> int:
-        """Append batches from the leader with their offsets and epochs unchanged. Returns the new end.
-
-        An incomplete batch at the end is ignored. BrokerError(CORRUPT_MESSAGE) when a checksum is wrong or an offset is
-        below the end of the log: then nothing is appended.
-        """
-        if self.fault is not None:
-            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
-        entries = list(batch.entries(data))
-        if not entries:
-            return self.end
-        headers = [check_copy(data, entry) for entry in entries]
-        if self.start == self.end and entries[0].base_offset < self.end <= entries[0].last_offset:
-            self._restart_within(entries[0].base_offset, now_ms)
-        expected = self.end
-        for entry in entries:
-            if (entry.base_offset if entry.base_offset >= 0 else entry.last_offset) < expected:
-                raise BrokerError(
-                    ErrorCode.CORRUPT_MESSAGE, f"{self!r}: batch at {entry.base_offset}, expected {expected} or later"
-                )
-            expected = entry.last_offset + 1
-        whole = entries[-1].position + entries[-1].size
-        self._append_run(data[:whole], entries, now_ms)
-        for header, entry in zip(headers, entries, strict=True):
-            if header is not None:
-                self.epochs.recall(header.leader_epoch, header.base_offset)
-                if header.producer_id >= 0:
-                    marker = marker_of(data[entry.position :]) if header.control else None
-                    self._note_producer(header, header.base_offset, header.last_offset, header.max_timestamp, marker)
-        self.epochs.flush()
-        return self.end
-
-    def _restart_within(self, base: int, now_ms: int) -> None:
-        """The leader's log starts inside a batch: an empty log takes the whole batch and keeps that start offset."""
-        start = self.start
-        self.restart(base, now_ms=now_ms)
-        self.start = start
-
-    def _note_producer(self, header: Header, base: int, last: int, timestamp: int, marker: EndMarker | None) -> None:
+    def note_producer(self, header: Header, base: int, last: int, timestamp: int, marker: EndMarker | None) -> None:
+        """Update the producer's state for a batch that was written. `marker`: it ends a transaction."""
         completed = self.producers.update(header, base, last, timestamp, marker)
         if completed is not None and completed.aborted:
             self._note_aborted(completed)
@@ -555,23 +210,30 @@ class Log:
         old = self.active
         if old.size == 0 and old.base == self.end:
             return
-        if self.owed > self.recovery_point:
+        durability = self.durability
+        if durability.owes_flush:
             # Otherwise a power cut could lose the end of this segment and keep the start of the next: a hole.
-            self.flush(self.flushed_ms)
+            durability.flush(durability.flushed_ms)
         new = Segment.create(self.path, self.end, self.disk, self.config, now_ms=now_ms)
         self.segments.append(new)
         self.active = new
-        self._rolled.append(old)
-        self.directory.unforced[self] = None
+        durability.note_roll(old)
         old.seal()
-        self._snapshot()
+        self.snapshot()
 
-    def _snapshot(self) -> None:
+    def snapshot(self) -> None:
         """Write a producer snapshot. A full disk is no failure: an older snapshot and the batches give the same."""
         try:
             self.producers.snapshot(self.end, sync=False)
         except OSError as error:
             self.directory.note_failure(error)
+
+    def _recall(self, offset: int, producer_id: int, epoch: int) -> list[Batch]:
+        try:
+            return batches_before(self.segments, offset, producer_id, epoch)
+        except OSError as error:
+            self.directory.note_failure(error)
+            raise self.directory.storage_error(error) from error
 
     # Reading.
 
@@ -619,32 +281,25 @@ class Log:
 
     def _find(self, offset: int) -> tuple[Segment, tuple[int, int] | None]:
         """The segment that holds the batch for an offset below the active one, or else the next batch."""
-        at = self._at(offset)
-        for segment in self.segments[at:]:
+        for segment in self.segments_from(offset):
             found = segment.locate(offset)
             if found is not None:
                 return segment, found
         return self.active, None
 
-    def _at(self, offset: int) -> int:
-        """Index of the segment in whose range the offset falls."""
-        return max(0, bisect_right(self.segments, offset, key=_base) - 1)
+    def segments_from(self, offset: int) -> list[Segment]:
+        """The segment in whose range the offset falls, and all after it."""
+        return self.segments[max(0, bisect_right(self.segments, offset, key=_base) - 1) :]
 
     # Time.
 
     def offset_for_time(self, timestamp: int, known: Mapping[int, Hit | None] = NOTHING_KNOWN) -> Located | None:
         """The first record at or after `timestamp`. For LongSearchError and `known`, see `seek`."""
-        return self._locate(first_since(self.segments, timestamp, self.start, known))
+        return locate(first_since(self.segments, timestamp, self.start, known), self.epochs)
 
     def max_timestamp(self, known: Mapping[int, Hit | None] = NOTHING_KNOWN) -> Located | None:
         """The first record with the largest timestamp of the log."""
-        return self._locate(latest(self.segments, self.start, known))
-
-    def _locate(self, found: tuple[Hit, int] | None) -> Located | None:
-        if found is None:
-            return None
-        (offset, timestamp), epoch = found
-        return Located(offset, timestamp, epoch if epoch >= 0 else self.epochs.of(offset))
+        return locate(latest(self.segments, self.start, known), self.epochs)
 
     # Epochs and transactions.
 
@@ -671,7 +326,7 @@ class Log:
 
         With `found`, the result of `read` for `start`, only those that concern its bytes, and perhaps a few after them.
         """
-        segments = self.segments[self._at(start) :]
+        segments = self.segments_from(start)
         if found is not None:
             segment = next((one for one in segments if found.file.path.startswith(one.stem)), self.active)
             end = min(end, segment.bound(found.position + found.size))
@@ -695,226 +350,22 @@ class Log:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
         if offset > self.high:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is above the high watermark {self.high}")
-        self._advance_start(offset)
+        self.advance_start(offset)
         return self.start
 
-    def _advance_start(self, offset: int) -> None:
+    def advance_start(self, offset: int) -> None:
+        """Nothing below `offset` is readable from now on."""
         if offset > self.start:
             self.start = offset
             self.epochs.cut_start(offset)
             self.producers.advance_start(offset)
-
-    def retain(self, now_ms: int) -> int:
-        """Delete the segments that retention has expired, oldest first. Returns how many."""
-        if self.fault is not None:
-            return 0
-        try:
-            count = count_expired(
-                self.segments, self.config, start=self.start, end=self.end, high=self.high, now_ms=now_ms
-            )
-            if count and count == len(self.segments):
-                self.roll(now_ms)
-            for segment in self.segments[:count]:
-                size = segment.size
-                self._retire(segment)
-                self.directory.retired += 1
-                self.directory.retired_size += size
-                self._advance_start(self.segments[1].base)
-                del self.segments[0]
-                self.recovery_point = max(self.recovery_point, self.segments[0].base)
-                self.producers.remove(segment.base)
-        except OSError as error:
-            self.directory.note_failure(error)
-            raise self.directory.storage_error(error) from error
-        return count
-
-    def _retire(self, segment: Segment) -> None:
-        """Rename the files of a segment before it leaves the list. On OSError the segment is unchanged."""
-        try:
-            segment.rename("", DELETED)
-        except OSError as error:
-            if self.disk.exists(segment.stem + LOG_SUFFIX):
-                if error.errno not in FULL:
-                    raise
-                segment.remove()  # a full disk may have no room for the new name; deleting frees space
-        segment.close()
-        self.doom([segment])
 
     def doom(self, segments: Sequence[Segment]) -> None:
         """These are renamed to .deleted: let housekeeping remove them after a delay."""
         self.doomed += segments
         self.directory.shrunk[self] = None
 
-    # Truncating.
-
-    def truncate(self, offset: int, *, now_ms: int) -> None:
-        """Remove everything at or above `offset`, as a follower does to match its leader.
-
-        The truncation is forced to disk before anything else is written (`owes_cut`). Otherwise a power cut could bring
-        the removed records back in place of newer ones, below a high watermark that is already stored. The caller may
-        do that in a thread with `Flusher.force_cut`; if not, the next write does it.
-        """
-        if offset >= self.end:
-            self.epochs.cut_end(offset)  # the leader may not know an epoch in which nothing was written
-            return
-        try:
-            if offset < self.segments[0].base:
-                self.restart(offset, now_ms=now_ms)
-                return
-            keep = self._at(offset) + 1
-            self._remove(self.segments[keep:])
-            del self.segments[keep:]
-            self.active = self.segments[-1]
-            self.active.truncate(offset)
-            self.end = self.active.end
-            self._settle(now_ms)
-        except OSError as error:
-            self.directory.note_failure(error)
-            raise self.directory.storage_error(error) from error
-        self.owes_cut = True
-
-    def plan_cut_flush(self) -> Flush:
-        """What to flush so that truncated records do not come back after a power cut."""
-        return Flush(self.disk, (self.active.file,), (), (self.path,), self.recovery_point, self.cuts)
-
-    def finish_cut_flush(self, flush: Flush) -> None:
-        """The planned files are on disk. This does not cover truncations made since the plan."""
-        if flush.cuts == self.cuts:
-            self.owes_cut = False
-
-    def force_cut(self) -> None:
-        """Force the truncation to disk now, blocking."""
-        flush = self.plan_cut_flush()
-        try:
-            carry_out(flush)
-        except OSError as error:
-            raise self.fail_sync(error) from error
-        self.finish_cut_flush(flush)
-
-    def restart(self, offset: int, *, now_ms: int) -> None:
-        """Delete everything and start empty at `offset`, as a follower does whose leader has no older records."""
-        try:
-            self._restart(offset, now_ms)
-        except OSError as error:
-            self.directory.note_failure(error)
-            raise self.directory.storage_error(error) from error
-        self.owes_cut = True
-
-    def _restart(self, offset: int, now_ms: int) -> None:
-        self._remove(self.segments)
-        self.active = Segment.create(self.path, offset, self.disk, self.config, now_ms=now_ms)
-        self.segments = [self.active]
-        self.start = self.end = offset
-        if self._high is not None:
-            self._high = offset
-        self.epochs.clear()
-        self.producers.reset()
-        self._settle(now_ms)
-
-    def _remove(self, segments: Sequence[Segment]) -> None:
-        """Remove files without the usual delay: their names may be needed again before it is over."""
-        for segment in segments:
-            segment.close()
-            segment.remove()
-            self.producers.remove(segment.base)
-
-    def _settle(self, now_ms: int) -> None:
-        """Bring all derived state in line with the new end of the log."""
-        self.cuts += 1
-        self.start = min(self.start, self.end)
-        self.recovery_point = min(self.recovery_point, self.end)
-        self._durable = min(self._durable, self.end)
-        self.owed = min(self.owed, self.end)
-        if self.owed <= self.recovery_point:
-            self.held = None
-        self.epochs.cut_end(self.end)
-        self.epochs.flush()
-        replay(self.segments, self.producers, start=self.start, end=self.end, now_ms=now_ms)
-        if self._high is not None:
-            self._high = min(self._high, self.end)
-
     # Life.
-
-    def plan_flush(self, *, closed_only: bool = False) -> Flush | None:
-        """What must be forced to disk to advance the recovery point, None if it is at the end already."""
-        closed_only = closed_only and not self._doubtful
-        end = self.active.base if closed_only else self.end
-        if self.recovery_point >= end:
-            return None
-        chosen = self.segments[self._at(self.recovery_point) : -1 if closed_only else None]
-        if not chosen:
-            return None  # the log was restarted above its recovery point
-        for segment in chosen:
-            segment.write_transactions()  # recovery does not rebuild it below the recovery point
-        self.epochs.flush()  # same reason
-        indexes = [segment.stem + suffix for segment in self._rolled for suffix in SUFFIXES if suffix != LOG_SUFFIX]
-        folders: tuple[str, ...] = ()
-        if self._durable <= chosen[-1].base:
-            folders = (self.path, self.directory.path)  # new files, perhaps in a new folder
-        files, sizes = tuple(segment.file for segment in chosen), tuple(segment.size for segment in chosen)
-        return Flush(self.disk, files, tuple(indexes), folders, end, self.cuts, sizes if self._doubtful else ())
-
-    def flush_due(self, now_ms: int) -> Flush | None:
-        """What is due to be forced to disk by `flush.ms` or after a roll."""
-        if self.fault is not None or self.recovery_point >= self.end:
-            return None
-        due = now_ms - self.flushed_ms >= self.config.flush_ms or self.owed > self.recovery_point
-        return self.plan_flush(closed_only=not due)
-
-    @property
-    def may_come_due(self) -> bool:
-        """Whether `flush_due` can return a plan before the next roll, config change or `_owe`."""
-        if self._doubtful or self.config.flush_ms < LONG_MAX:
-            return True
-        return self.recovery_point < max(self.active.base, self.owed)
-
-    def flush(self, now_ms: int) -> None:
-        """Force everything to disk now, blocking."""
-        try:
-            flush = self.plan_flush()
-        except OSError as error:
-            self.directory.note_failure(error)
-            raise self.directory.storage_error(error) from error
-        if flush is not None:
-            try:
-                carry_out(flush)
-            except OSError as error:
-                raise self.fail_sync(error) from error
-            self.finish_flush(flush, now_ms)
-
-    def fail_sync(self, error: OSError) -> BrokerError:
-        """Handle a failed flush; returns the error to answer with. The directory goes offline: its content is unknown.
-
-        Exceptions: a full disk (everything is written again later), and no free descriptor (nothing was tried).
-        """
-        if error.errno in FULL:
-            self._doubtful = True
-            if self.fault is None:  # it may be deleted meanwhile
-                self.directory.unforced[self] = None
-        elif error.errno not in WANTING and not isinstance(error, FileNotFoundError):
-            self.directory.fail(error)
-        self.directory.note_failure(error)
-        return self.directory.storage_error(error)
-
-    def finish_flush(self, flush: Flush, now_ms: int) -> None:
-        """The planned files are on disk: advance the recovery point.
-
-        The plan does not count if the log was truncated since, because other records took the place of the flushed
-        ones. Nor if another flush has found the disk full since it began: the kernel reports a failure only once.
-        """
-        if flush.cuts == self.cuts and (flush.sizes or not self._doubtful):
-            self._doubtful = self._doubtful and not flush.sizes
-            forced = set(flush.indexes)
-            self._rolled = [segment for segment in self._rolled if segment.stem + OFFSET_SUFFIX not in forced]
-            before = self.settled_end
-            self.recovery_point = max(self.recovery_point, flush.end)
-            self._durable = max(self._durable, flush.end)
-            self.flushed_ms = now_ms
-            if self.held is not None:
-                if self.owed <= self.recovery_point:
-                    self.held = None
-                if self.on_forced is not None:
-                    self.on_forced(before)
 
     def set_topic_id(self, topic_id: bytes) -> None:
         if topic_id != self.topic_id:
@@ -925,26 +376,10 @@ class Log:
     def close(self) -> None:
         """Write what a fast start needs and close the files. The log must not be used afterwards."""
         if self.fault is None:
-            self.seal()
+            self.durability.seal()
             for segment in self.segments:
                 segment.close()
         self._leave("closed")
-
-    def seal(self) -> None:
-        """Write what a fast start from this folder needs. Appends may follow."""
-        if self.owes_cut:
-            self.force_cut()
-        for segment in self.segments:
-            segment.write_transactions()
-        self.active.seal()
-        if self.active.aborts:
-            self.active.transactions.force()  # unlike the other small files, it has no checksum
-        counts = {segment.base: len(segment.transactions.entries) for segment in self.segments if segment.aborts}
-        if counts != self._aborts:
-            write_counts(self.disk, self.path, counts)
-            self._aborts = counts
-        self.epochs.flush(self.end)
-        self._snapshot()
 
     def drop(self) -> None:
         """Close all files: the folder is about to be renamed and removed."""
@@ -957,19 +392,6 @@ class Log:
         self.directory.logs.discard(self)
         self.directory.unforced.pop(self, None)
         self.directory.shrunk.pop(self, None)
-
-
-def check_copy(data: memoryview, entry: batch.Entry) -> Header | None:
-    """Check a batch copied from another broker; its header, None before magic 2. BrokerError on a wrong checksum."""
-    if entry.magic == batch.MAGIC:
-        header = batch.header(data, entry.position)
-        if header.last_offset_delta >= 0 and batch.crc_ok(data, entry.position, header):
-            return header
-        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the batch at {entry.base_offset} is wrong")
-    span = look(data, entry.position, entry.position, len(data))
-    if span is None or not checksum_ok(FoundSpan(span, data, entry.position)):
-        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the message at {entry.base_offset} is wrong")
-    return None
 
 
 def _base(segment: Segment) -> int:

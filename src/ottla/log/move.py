@@ -28,7 +28,7 @@ STEP_SIZE = 1 << 20  # bytes that may be copied on the loop: about a millisecond
 _CHUNK = 1 << 20
 
 
-class Piece(NamedTuple):
+class MovedPiece(NamedTuple):
     """Bytes of a log file that are not yet in the other folder."""
 
     source: File
@@ -46,7 +46,7 @@ class LogMove:
         self.folder = folder
         self.rests_until_ms = 0  # on the steady clock
         self._copied: dict[Segment, int] = {}
-        self._cuts = log.cuts
+        self._cuts = log.durability.cuts
 
     def begin(self) -> None:
         """Start the copy from the beginning: an earlier try may have stopped anywhere."""
@@ -56,23 +56,23 @@ class LogMove:
     def size(self) -> int:
         return sum(self._copied.values())
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[MovedPiece]:
         """What is left to copy now. Copies of segments that the log no longer has are removed."""
         log, disk = self.log, self.directory.disk
-        held = set(log.segments) if log.cuts == self._cuts else set()
+        held = set(log.segments) if log.durability.cuts == self._cuts else set()
         for segment in [segment for segment in self._copied if segment not in held]:
             del self._copied[segment]
             disk.remove(self._target(segment), missing_ok=True)
-        self._cuts = log.cuts
+        self._cuts = log.durability.cuts
         found = []
         for segment in log.segments:
             start = self._copied.get(segment, 0)
             if start < segment.size or segment not in self._copied:
-                found.append(Piece(segment.file, self._target(segment), start, segment.size))
+                found.append(MovedPiece(segment.file, self._target(segment), start, segment.size))
                 self._copied[segment] = segment.size
         return found
 
-    def copy(self, pieces: list[Piece]) -> None:
+    def copy(self, pieces: list[MovedPiece]) -> None:
         """Copy these pieces. May run in a thread."""
         for piece in pieces:
             _copy_bytes(self.directory.disk, piece)
@@ -86,18 +86,18 @@ class LogMove:
             target = os.path.join(self.folder, entry.name)
             if entry.name not in kept and not entry.name.endswith(".deleted"):
                 file = self.log.disk.open(entry.path)
-                _copy_bytes(disk, Piece(file, target, 0, entry.stat().st_size))
+                _copy_bytes(disk, MovedPiece(file, target, 0, entry.stat().st_size))
                 file.close()
 
     def _target(self, segment: Segment) -> str:
         return os.path.join(self.folder, os.path.basename(segment.stem)) + LOG_SUFFIX
 
 
-def count_bytes(pieces: list[Piece]) -> int:
+def count_bytes(pieces: list[MovedPiece]) -> int:
     return sum(piece.end - piece.start for piece in pieces)
 
 
-def _copy_bytes(disk: Disk, piece: Piece) -> None:
+def _copy_bytes(disk: Disk, piece: MovedPiece) -> None:
     target = disk.open(piece.target, create=True)
     try:
         if piece.start == 0:
@@ -111,7 +111,7 @@ def _copy_bytes(disk: Disk, piece: Piece) -> None:
         target.close()
 
 
-def _read(disk: Disk, piece: Piece, position: int) -> bytes:
+def _read(disk: Disk, piece: MovedPiece, position: int) -> bytes:
     size = min(_CHUNK, piece.end - position)
     try:
         return disk.pread(piece.source.fd, size, position)

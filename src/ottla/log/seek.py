@@ -12,20 +12,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.records import batch, native
-from ottla.records.check import OVER, WRONG, Limits
+from ottla.records.check import OVER, WRONG, RecordLimits
 from ottla.records.compress import CorruptError, InflatedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ottla.log.epochs import Epochs
     from ottla.log.segment import Segment
     from ottla.log.spans import Span
 
-ON_LOOP: Final = Limits(4 << 20, 1 << 31)
-ELSEWHERE: Final = Limits(1 << 30, 50_000_000)
+ON_LOOP: Final = RecordLimits(4 << 20, 1 << 31)
+ELSEWHERE: Final = RecordLimits(1 << 30, 50_000_000)
 # Old formats are opened in Python.
-OLD_ON_LOOP: Final = Limits(1 << 20, 2_000)
-OLD_ELSEWHERE: Final = Limits(16 << 20, 200_000)
+OLD_ON_LOOP: Final = RecordLimits(1 << 20, 2_000)
+OLD_ELSEWHERE: Final = RecordLimits(16 << 20, 200_000)
 
 
 class Hit(NamedTuple):
@@ -34,6 +35,15 @@ class Hit(NamedTuple):
 
 
 Known = dict[int, Hit | None]
+NOTHING_KNOWN: Mapping[int, Hit | None] = {}
+
+
+class Located(NamedTuple):
+    """An offset with the timestamp of its record and the epoch that wrote it, -1 where unknown."""
+
+    offset: int
+    timestamp: int
+    epoch: int
 
 
 class LongSearchError(Exception):
@@ -85,6 +95,14 @@ def latest(segments: Sequence[Segment], start: int, known: Mapping[int, Hit | No
     return None
 
 
+def locate(found: tuple[Hit, int] | None, epochs: Epochs) -> Located | None:
+    """The result of a search. Batches in old formats do not hold their epoch, so it is looked up."""
+    if found is None:
+        return None
+    (offset, timestamp), epoch = found
+    return Located(offset, timestamp, epoch if epoch >= 0 else epochs.of(offset))
+
+
 def _open(segment: Segment, span: Span, timestamp: int, start: int, known: Mapping[int, Hit | None]) -> Hit | None:
     if span.base in known:
         return known[span.base]
@@ -96,7 +114,7 @@ def _open(segment: Segment, span: Span, timestamp: int, start: int, known: Mappi
 
 
 def find(
-    data: bytes, timestamp: int, start: int, limits: Limits, old_limits: Limits, *, release: bool = False
+    data: bytes, timestamp: int, start: int, limits: RecordLimits, old_limits: RecordLimits, *, release: bool = False
 ) -> Hit | None:
     """The first matching record of one batch. InflatedError when the batch exceeds the limits."""
     if data[batch.MAGIC_POSITION] == batch.MAGIC:

@@ -35,7 +35,7 @@ OPENED_SIZE_MAX: Final = 64 << 20
 OPENED_COUNT_MAX: Final = 200_000
 
 
-class Sifted(NamedTuple):
+class FilteredBatch(NamedTuple):
     """The bytes to write (None: nothing is left), how many records were read and kept, and what an index needs."""
 
     data: bytes | memoryview | None
@@ -70,7 +70,7 @@ def sift(
     new_horizon_ms: int,
     retain_empty: bool = False,
     ended_empty: bool = False,
-) -> Sifted:
+) -> FilteredBatch:
     """Filter a v2 batch.
 
     `new_horizon_ms` is the delete horizon to write if one is due; `retain_empty` keeps a bare header when no record is
@@ -78,22 +78,26 @@ def sift(
     """
     kept = [record for record in read_records(data) if keep(record)]
     if not kept:
-        return build_empty(head) if retain_empty else Sifted(None, head.count, 0, head.last_offset, head.max_timestamp)
+        return (
+            build_empty(head)
+            if retain_empty
+            else FilteredBatch(None, head.count, 0, head.last_offset, head.max_timestamp)
+        )
     horizon = head.delete_horizon
     due = horizon is None and (ended_empty or any(record.value is None for record in kept))
     if len(kept) == head.count and not due:
-        return Sifted(data, head.count, head.count, head.last_offset, head.max_timestamp)
+        return FilteredBatch(data, head.count, head.count, head.last_offset, head.max_timestamp)
     latest = head.max_timestamp if head.log_append_time else max(record.timestamp for record in kept)
     rewritten = _rewrite(head, kept, new_horizon_ms if due else horizon)
-    return Sifted(rewritten, head.count, len(kept), head.last_offset, latest)
+    return FilteredBatch(rewritten, head.count, len(kept), head.last_offset, latest)
 
 
-def build_empty(head: Header) -> Sifted:
+def build_empty(head: Header) -> FilteredBatch:
     """A batch without records that still carries its offsets, producer and last sequence.
 
     Its timestamp belongs to no record, so it is not indexed: Kafka's verification expects a record for every entry.
     """
-    return Sifted(_rewrite(head, [], None), head.count, 0, head.last_offset, batch.NO_TIMESTAMP)
+    return FilteredBatch(_rewrite(head, [], None), head.count, 0, head.last_offset, batch.NO_TIMESTAMP)
 
 
 def _rewrite(head: Header, kept: list[Record], delete_horizon: int | None) -> bytes:
@@ -114,16 +118,16 @@ def _rewrite(head: Header, kept: list[Record], delete_horizon: int | None) -> by
     )
 
 
-def sift_legacy(data: memoryview, keep: Keep) -> Sifted:
+def sift_legacy(data: memoryview, keep: Keep) -> FilteredBatch:
     """Filter a message or wrapper of magic 0 or 1. If no record is left, its last offset is not kept."""
     head = legacy.outer(data)
     records = list(read_records(data))
     kept = [record for record in records if keep(record)]
     if not kept:
-        return Sifted(None, len(records), 0, -1, -1)
+        return FilteredBatch(None, len(records), 0, -1, -1)
     latest = max(record.timestamp for record in kept)
     if len(kept) == len(records):
-        return Sifted(data, len(records), len(records), head.offset, latest)
+        return FilteredBatch(data, len(records), len(records), head.offset, latest)
     append_time = head.timestamp if head.log_append_time else None
     rewritten = legacy.build(kept, magic=head.magic, codec=head.codec, append_time=append_time)
-    return Sifted(rewritten, len(records), len(kept), kept[-1].offset, latest)
+    return FilteredBatch(rewritten, len(records), len(kept), kept[-1].offset, latest)

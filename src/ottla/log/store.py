@@ -43,6 +43,7 @@ from ottla.log.housekeeping import Housekeeping
 from ottla.log.ledger import SAYS
 from ottla.log.log import Log
 from ottla.log.move import STEP_SIZE, LogMove, count_bytes
+from ottla.log.truncation import truncate
 from ottla.steps import Steps
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
     from ottla.clock import Clock
     from ottla.config import BrokerConfig, TopicConfig
-    from ottla.disk import Disk, Entry
+    from ottla.disk import Disk, FolderEntry
     from ottla.log.checkpoints import Offsets
     from ottla.log.recovery import Loaded
 
@@ -161,7 +162,7 @@ class LogStore:
             if loaded is not None:
                 self._adopt(opening, folder, loaded)
 
-    def _sort_folders(self, directory: Directory, entries: Iterable[Entry]) -> list[Folder]:
+    def _sort_folders(self, directory: Directory, entries: Iterable[FolderEntry]) -> list[Folder]:
         """The folders of logs to open. Cleans up unfinished deletions and moves of an earlier run."""
         folders: list[Folder] = []
         for entry in entries:
@@ -217,7 +218,7 @@ class LogStore:
         log.compacted = opening.said[COMPACTED].get((topic, partition))
         if self._replicated:
             log.high = max(opening.said[HIGH_WATERMARKS].get((topic, partition), 0), log.start)
-        log.flushed_ms = steady_ms(self.clock)
+        log.durability.flushed_ms = steady_ms(self.clock)
         self.logs[topic, partition] = log
 
     def _give_up(self, unopened: Unopened, key: Key, error: Exception) -> None:
@@ -318,7 +319,7 @@ class LogStore:
             chosen.note_failure(error)
             raise chosen.storage_error(error) from error
         log = self.logs[key] = Log(chosen, folder, topic, index, config, loaded)
-        log.flushed_ms = steady_ms(self.clock)
+        log.durability.flushed_ms = steady_ms(self.clock)
         return log
 
     async def make_way(self, keys: Collection[Key]) -> None:
@@ -394,7 +395,7 @@ class LogStore:
 
     def truncate(self, log: Log, offset: int) -> None:
         """Remove everything at or above `offset`, and lower the compaction checkpoint to match."""
-        log.truncate(offset, now_ms=self.clock.now_ms())
+        truncate(log, offset, now_ms=self.clock.now_ms())
         self.cleaner.note_truncation(log)
 
     def set_aside(self, logs: Iterable[Log]) -> None:
@@ -485,7 +486,7 @@ class LogStore:
         """Runs in one step of the loop, so nothing is appended in between. On failure the log stays where it was."""
         log, directory, old = move.log, move.directory, move.log.directory
         key = log.topic, log.index
-        log.seal()
+        log.durability.seal()
         move.finish()
         said = {
             name: offset for name in (LOG_STARTS, HIGH_WATERMARKS, COMPACTED) if (offset := SAYS[name](log)) is not None
@@ -514,8 +515,7 @@ class LogStore:
         old.logs.discard(log)
         old.unforced.pop(log, None)
         log.settle_in(directory, folder, loaded._replace(recovery_point=loaded.start))
-        log.cuts += 1  # a flush begun in the old directory does not count for this one
-        log.owed = log.end  # nothing is forced to disk yet, and the old copy is deleted soon
+        log.durability.note_move()
         del self.moves[key]
 
     # Maintenance.
@@ -534,7 +534,7 @@ class LogStore:
 
         async def flush(log: Log) -> None:
             with self._steps.attempt("flush", log):
-                plan = log.plan_flush()
+                plan = log.durability.plan_flush()
                 if plan is not None:
                     folders.update((folder, log.directory) for folder in plan.folders)
                     await self.flusher.flush(log, plan._replace(folders=()))
@@ -550,7 +550,9 @@ class LogStore:
                     directory.note_failure(error)
                     unforced.add(directory)
         return unforced | {
-            log.directory for log in self.logs.values() if log.fault is not None or log.recovery_point < log.end
+            log.directory
+            for log in self.logs.values()
+            if log.fault is not None or log.durability.recovery_point < log.end
         }
 
     async def close(self) -> None:
@@ -576,7 +578,7 @@ class LogStore:
         self.logs.clear()
 
 
-def refuse_folders(entries: Iterable[Entry]) -> None:
+def refuse_folders(entries: Iterable[FolderEntry]) -> None:
     """Fail early when a folder exists under the name of a file that must be written."""
     for entry in entries:
         if entry.name in FILES and entry.is_dir():

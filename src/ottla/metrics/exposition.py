@@ -4,7 +4,8 @@
     # TYPE ottla_requests_total counter
     ottla_requests_total{api="Produce",version="9"} 42
 
-The lines of a family are adjacent. `Page` takes samples in any order, and writes them in the order of the catalogue.
+The lines of a family are adjacent. `Exposition` takes samples in any order, and writes them in the order of the
+catalogue.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ LINES_AT_ONCE: Final = 1000
 UNUSUAL: Final = {inf: "+Inf", -inf: "-Inf"}
 
 
-class Page:
+class Exposition:
     def __init__(self) -> None:
         self._lines: dict[Family, list[str]] = {family: [] for family in FAMILIES}
         self._names: dict[str, Family] = {}  # families that are not in the catalogue

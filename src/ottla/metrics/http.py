@@ -66,11 +66,11 @@ class HttpServer:
     def __init__(self, respond: Callable[[Request], Awaitable[Answer]], names: Collection[str]) -> None:
         self._respond = respond
         self._names = frozenset(name.lower() for name in names)
-        self._connections: dict[Exchange, None] = {}  # in the order of their last request
+        self._connections: dict[HttpExchange, None] = {}  # in the order of their last request
         self._server: asyncio.Server | None = None
 
     async def open(self, bound: socket) -> None:
-        self._server = await asyncio.get_running_loop().create_server(lambda: Exchange(self), sock=bound)
+        self._server = await asyncio.get_running_loop().create_server(lambda: HttpExchange(self), sock=bound)
 
     async def close(self) -> None:
         if self._server is not None:
@@ -79,7 +79,7 @@ class HttpServer:
             one.cut()
         await asyncio.sleep(0)
 
-    def admit(self, one: Exchange) -> bool:
+    def admit(self, one: HttpExchange) -> bool:
         """Whether there is room for a connection. May close the one that was idle for longest."""
         if len(self._connections) >= CONNECTIONS_MAX:
             idle = next((other for other in self._connections if other.idle), None)
@@ -90,11 +90,11 @@ class HttpServer:
         self._connections[one] = None
         return True
 
-    def touch(self, one: Exchange) -> None:
+    def touch(self, one: HttpExchange) -> None:
         if one in self._connections:
             self._connections[one] = self._connections.pop(one)
 
-    def forget(self, one: Exchange) -> None:
+    def forget(self, one: HttpExchange) -> None:
         self._connections.pop(one, None)
 
     async def answer(self, request: Request) -> Answer:
@@ -109,7 +109,7 @@ class HttpServer:
             return Answer(500, b"failed, see the broker's log\n")
 
 
-class Exchange(asyncio.Protocol):
+class HttpExchange(asyncio.Protocol):
     """One connection. Handles one request at a time."""
 
     def __init__(self, server: HttpServer) -> None:

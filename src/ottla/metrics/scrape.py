@@ -16,7 +16,7 @@ from ottla.metrics.clients import clients
 from ottla.metrics.cluster import cluster
 from ottla.metrics.counts import connections, quotas, requests, traffic
 from ottla.metrics.disks import disks, spaces
-from ottla.metrics.exposition import Page
+from ottla.metrics.exposition import Exposition
 from ottla.metrics.family import Sample
 from ottla.metrics.groups import groups
 from ottla.metrics.partitions import partitions
@@ -50,7 +50,7 @@ class Scrape:
 
     async def text(self, *, openly: bool) -> bytes:
         async with self._one_at_a_time:
-            page, turn = Page(), Turn()
+            page, turn = Exposition(), Turn()
             for collector in self._collectors:
                 with self._steps.attempt(f"collecting {collector.__name__}"):  # the other collectors continue
                     for sample in collector(self._sources):

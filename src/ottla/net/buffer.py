@@ -45,9 +45,13 @@ class SendBuffer:
 
     def look(self, socket: socket) -> None:
         """Call this when the socket has taken only a part of what was to be sent."""
-        assert _TCP_INFO is not None, "there is something to look at"
+        if _TCP_INFO is None:
+            return
         self._looks += 1
-        info = socket.getsockopt(sockets.IPPROTO_TCP, _TCP_INFO, _INFO.size)
+        try:
+            info = socket.getsockopt(sockets.IPPROTO_TCP, _TCP_INFO, _INFO.size)
+        except OSError:  # not in every sandbox
+            info = b""
         if len(info) < _INFO.size:
             self.done = True  # an old kernel
             return

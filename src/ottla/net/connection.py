@@ -99,7 +99,7 @@ class Deferred:
 Answer = list[Part] | Deferred | None
 
 
-class Limits:
+class ConnectionLimits:
     """Bounds of one listener's connections, from the option table."""
 
     __slots__ = ("fits_buffers", "frame_size_max", "requests_max", "unchecked_max", "unsent_size_max")
@@ -175,7 +175,7 @@ class Connection:
         on_close: Callable[[Connection], None],
         loop: asyncio.AbstractEventLoop,
         receiver: Receiver,
-        limits: Limits,
+        limits: ConnectionLimits,
         principal: Principal = ANONYMOUS,
     ) -> None:
         self._socket = sock
@@ -595,7 +595,7 @@ class Connection:
         """Whether the peer waits for an answer and has read everything sent so far."""
         return bool(self._answers) and not self._out and not self._reserved
 
-    def enter(self, handle: Callable[[Connection, memoryview], Answer], limits: Limits) -> None:
+    def enter(self, handle: Callable[[Connection, memoryview], Answer], limits: ConnectionLimits) -> None:
         """The client has authenticated: use this handler and these limits from now on."""
         self._handle, self._limits = handle, limits
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ottla.net.connection import Limits
+from ottla.net.connection import ConnectionLimits
 from ottla.net.entrance import Entrance
 from ottla.net.login_gate import LoginGate
 from ottla.security.certificates import Certificates
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.config import BrokerConfig, Listener
     from ottla.net.dispatch import Dispatch
-    from ottla.security.login import Exchange
+    from ottla.security.login import LoginExchange
     from ottla.security.scram import Tokens, Users
 
 log = logging.getLogger("ottla.net")
@@ -53,7 +53,7 @@ class Doors:
                 self._mechanisms(one, lambda name: {}, lambda name, mechanism: None)
 
     def entrance(
-        self, listener: Listener, dispatch: Dispatch, limits: Limits, users: Users, tokens: Tokens
+        self, listener: Listener, dispatch: Dispatch, limits: ConnectionLimits, users: Users, tokens: Tokens
     ) -> Entrance:
         delay_s = self._config.connection_failed_authentication_delay_ms / 1000
         known = self._mechanisms(listener, users, tokens) if listener.authenticated else {}
@@ -64,23 +64,23 @@ class Doors:
         self,
         listener: Listener,
         dispatch: Dispatch,
-        limits: Limits,
-        known: dict[str, Callable[[], Exchange]],
+        limits: ConnectionLimits,
+        known: dict[str, Callable[[], LoginExchange]],
         delay_s: float,
     ) -> LoginGate:
         make_login = partial(Login, known, self._clock.monotonic, listener.security.connections_max_reauth_ms, delay_s)
         return LoginGate(dispatch, limits, make_login)
 
-    def _mechanisms(self, listener: Listener, users: Users, tokens: Tokens) -> dict[str, Callable[[], Exchange]]:
+    def _mechanisms(self, listener: Listener, users: Users, tokens: Tokens) -> dict[str, Callable[[], LoginExchange]]:
         keys = self._keys.get(listener.name)
         return mechanisms(listener, users, tokens, keys, self._clock.now_ms, self._random_bytes)
 
-    def limits(self, listener: Listener, limits: Limits) -> Limits:
+    def limits(self, listener: Listener, limits: ConnectionLimits) -> ConnectionLimits:
         """The limits before the login."""
         size_max = min(limits.frame_size_max, listener.security.sasl_server_max_receive_size)
         if not listener.authenticated:
             return limits
-        return Limits(size_max, limits.requests_max, limits.unsent_size_max, fits_buffers=limits.fits_buffers)
+        return ConnectionLimits(size_max, limits.requests_max, limits.unsent_size_max, fits_buffers=limits.fits_buffers)
 
     async def watch(self, config: Callable[[], BrokerConfig]) -> None:
         """Follow changes of the certificate files and of the options that name them."""

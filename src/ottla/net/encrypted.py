@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ottla.net.connection import Connection
-from ottla.net.outbox import BUFFERS, Outbox, Rest
+from ottla.net.outbox import BUFFERS, Outbox, UnsentRegion
 from ottla.security.stream import OWED_SIZE_MAX
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class EncryptedOutbox(Outbox):
             whole: bytes | memoryview = first
             return whole
         if first.size > size_max:
-            self._parts.appendleft(Rest(first, size_max))
+            self._parts.appendleft(UnsentRegion(first, size_max))
         size = min(first.size, size_max)
         data = os.pread(first.fd, size, first.position)
         if len(data) < size:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.net.connection import Connection, Limits, plain
+from ottla.net.connection import Connection, ConnectionLimits, plain
 from ottla.steps import Steps
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ SWEEP_PAUSE_S = 0.005
 HELD_MAX = 1000
 
 
-class Rates(Protocol):
+class ConnectionRates(Protocol):
     """The rate limits for new connections."""
 
     def hold(self, address: str) -> float:
@@ -50,7 +50,7 @@ class Rates(Protocol):
 class Admission:
     """The limits on open connections, in total and per address; shared by all listeners of a broker."""
 
-    rates: Rates | None = None  # None: no rate limit
+    rates: ConnectionRates | None = None  # None: no rate limit
 
     def __init__(self) -> None:
         self._by_address: Counter[str] = Counter()
@@ -92,7 +92,7 @@ class Listener:
         handle: Callable[[Connection, memoryview], Answer],
         admission: Admission,
         receiver: Receiver,
-        limits: Limits,
+        limits: ConnectionLimits,
         connections_max: int | None,
         idle_s_max: float,
         send_buffer_size: int,

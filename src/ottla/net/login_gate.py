@@ -18,7 +18,7 @@ from ottla.security.login import LoginError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.net.connection import Answer, Connection, Limits
+    from ottla.net.connection import Answer, Connection, ConnectionLimits
     from ottla.net.dispatch import Dispatch
     from ottla.security.login import Login
 
@@ -35,7 +35,7 @@ class LoginGate:
     def __init__(
         self,
         dispatch: Dispatch,
-        limits: Limits,
+        limits: ConnectionLimits,
         make_login: Callable[[Callable[[Login], None]], Login],
     ) -> None:
         self._dispatch = dispatch

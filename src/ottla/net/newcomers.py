@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.clock import monotonic
-from ottla.net.turns import Turns
+from ottla.net.turns import ROUND_S, Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ class Newcomers(Turns):
 
     def round_s(self) -> float:
         """It grows with the time that others took, so that a busy broker lets new clients in, too."""
-        return max(ROUND_S_MIN, SHARE * (monotonic() - self._until))
+        return min(ROUND_S, max(ROUND_S_MIN, SHARE * (monotonic() - self._until)))
 
     def _round(self) -> None:
         super()._round()

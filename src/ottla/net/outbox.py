@@ -137,7 +137,7 @@ class Outbox:
         if sent == region.size:
             self._parts.popleft()
             return True
-        self._parts[0] = Rest(region, sent)
+        self._parts[0] = UnsentRegion(region, sent)
         if self._buffer is not None:
             self._buffer.look(sock)
             if self._buffer.done:
@@ -145,7 +145,7 @@ class Outbox:
         return False
 
 
-class Rest:
+class UnsentRegion:
     """The unsent rest of a region; keeps the region, and so its file, open."""
 
     __slots__ = ("_whole", "fd", "position", "size")

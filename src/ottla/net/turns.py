@@ -64,17 +64,19 @@ class Turns:
 
     def _round(self) -> None:
         line, until = self._line, monotonic() + self.round_s()
-        while line:
-            turn = line.popleft()
-            try:
-                turn()
-            except Exception:  # a failure of one connection does not stop the others
-                log.exception("a turn failed")
-            if monotonic() >= until:
-                break
-        self._running = bool(line)
-        if line:
-            asyncio.get_running_loop().call_soon(self._round)
+        try:
+            while line:
+                turn = line.popleft()
+                try:
+                    turn()
+                except Exception:  # a failure of one connection does not stop the others
+                    log.exception("a turn failed")
+                if monotonic() >= until:
+                    break
+        finally:  # even after what is no Exception, such as a panic of native code
+            self._running = bool(line)
+            if line:
+                asyncio.get_running_loop().call_soon(self._round)
 
 
 class Lane:

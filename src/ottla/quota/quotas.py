@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ottla.quota.limits import Key, Limit
 
 
-class Figures:
+class ThrottleFigures:
     """How often and for how long clients were throttled because of one quota key."""
 
     __slots__ = ("count", "throttle_ms")
@@ -37,7 +37,7 @@ class Throttle(NamedTuple):
 class Quotas:
     def __init__(self, window: Window, mutation_window: Window) -> None:
         self.limits = Limits()
-        self.figures = {key: Figures() for key in (PRODUCE, FETCH, REQUEST, MUTATION, CONNECTION)}
+        self.figures = {key: ThrottleFigures() for key in (PRODUCE, FETCH, REQUEST, MUTATION, CONNECTION)}
         self._window = window
         self._rates: dict[str, Sensors[Rate] | Sensors[SteadyRate]] = {
             PRODUCE: Sensors(lambda: SteadyRate(window)),

@@ -61,7 +61,7 @@ class Rules(NamedTuple):
     errors_max: int  # how many refused records are listed
 
 
-class Limits(NamedTuple):
+class RecordLimits(NamedTuple):
     inflated: int
     records: int
 
@@ -78,15 +78,15 @@ class Verdict(NamedTuple):
     bad_times: bool  # whether a broken rule is about timestamps
 
 
-class Seen(NamedTuple):
+class CheckedRecord(NamedTuple):
     offset_delta: int
     time_delta: int
     has_key: bool
 
 
-def on_loop(limits: Limits) -> Limits:
+def on_loop(limits: RecordLimits) -> RecordLimits:
     """The lower limits for a check in Python on the event loop."""
-    return Limits(limits.inflated, min(limits.records, LOOP_RECORDS_MAX))
+    return RecordLimits(limits.inflated, min(limits.records, LOOP_RECORDS_MAX))
 
 
 def wrap(value: int) -> int:
@@ -94,12 +94,12 @@ def wrap(value: int) -> int:
     return ((value + _SIGN) & _LOW) - _SIGN
 
 
-def check(data: Buffer, rules: Rules, limits: Limits) -> Verdict:
+def check(data: Buffer, rules: Rules, limits: RecordLimits) -> Verdict:
     return _check(data, rules, limits)[0]
 
 
 def transcode(
-    data: Buffer, rules: Rules, limits: Limits, codec: int, level: int | None, size_max: int
+    data: Buffer, rules: Rules, limits: RecordLimits, codec: int, level: int | None, size_max: int
 ) -> tuple[Verdict, bytes]:
     """Check, and if no record is refused, recompress all with another codec into at most `size_max` bytes."""
     verdict, content = _check(data, rules, limits)
@@ -115,10 +115,10 @@ def _verdict(state: int, detail: str = "") -> Verdict:
     return Verdict(state, detail, 0, NO_TIMESTAMP, -1, False, [], 0, False)
 
 
-def _check(data: Buffer, rules: Rules, limits: Limits) -> tuple[Verdict, bytes]:
+def _check(data: Buffer, rules: Rules, limits: RecordLimits) -> tuple[Verdict, bytes]:
     from ottla.records.native import crc32c
 
-    limits = Limits(min(limits.inflated, INFLATED_MAX), min(limits.records, RECORDS_MAX))
+    limits = RecordLimits(min(limits.inflated, INFLATED_MAX), min(limits.records, RECORDS_MAX))
     if len(data) < HEADER_SIZE or data[MAGIC_POSITION] != MAGIC:
         return _verdict(WRONG, "not one batch"), b""
     head = header(data)
@@ -146,7 +146,7 @@ def inflate(codec: int, payload: memoryview, size_max: int) -> bytes:
     return decompress(codec, payload, size_max)
 
 
-def _judge(head: Header, content: bytes, rules: Rules, limits: Limits) -> Verdict:
+def _judge(head: Header, content: bytes, rules: Rules, limits: RecordLimits) -> Verdict:
     if head.count * RECORD_SIZE_MIN > len(content):
         raise CorruptError(f"{len(content)} bytes cannot hold {head.count} records")
     if head.count > limits.records:
@@ -181,7 +181,7 @@ def _judge(head: Header, content: bytes, rules: Rules, limits: Limits) -> Verdic
     return Verdict(SOUND, "", len(content), latest, latest_index, negative, errors, total, bad_times)
 
 
-def walk(content: bytes, count: int) -> Iterator[Seen]:
+def walk(content: bytes, count: int) -> Iterator[CheckedRecord]:
     """All fields of `count` records. CorruptError if there are fewer or more, or one is malformed."""
     position, end = 0, len(content)
     try:
@@ -205,7 +205,7 @@ def walk(content: bytes, count: int) -> Iterator[Seen]:
                     _, position = _skip(content, position, stop)
             if position != stop:
                 raise CorruptError("a record does not end where its size says")
-            yield Seen(offset_delta, time_delta, has_key)
+            yield CheckedRecord(offset_delta, time_delta, has_key)
     except IndexError:
         raise CorruptError("a record is cut short") from None
     if position != end:

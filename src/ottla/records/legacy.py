@@ -35,7 +35,7 @@ from ottla.records.batch import (
     NO_TIMESTAMP,
     Record,
 )
-from ottla.records.check import OVER, WRONG, Limits
+from ottla.records.check import OVER, WRONG, RecordLimits
 from ottla.records.compress import SIZE_MAX, Codec, CorruptError, InflatedError, compress, decompress
 from ottla.records.native import portion
 
@@ -51,8 +51,8 @@ _LONG: Final = Struct(">q")
 
 
 # Down-conversion: the limits of one answer, and of decompressing a batch for it.
-PORTION: Final = Limits(1 << 20, 2_000)
-CONVERTED_MAX: Final = Limits(8 << 20, 1 << 31)
+PORTION: Final = RecordLimits(1 << 20, 2_000)
+CONVERTED_MAX: Final = RecordLimits(8 << 20, 1 << 31)
 
 
 class ChecksumError(CorruptError):
@@ -277,7 +277,7 @@ def down_convert(data: Buffer, magic: int, first_offset: int = 0) -> bytes:
         if not whole:
             break
         size = sum(len(record.key or b"") + len(record.value or b"") for record in records)
-        left = Limits(left.inflated - size, left.records - len(records))
+        left = RecordLimits(left.inflated - size, left.records - len(records))
     return b"".join(found)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
     from crc32c import crc32c
 
-    from ottla.records.check import Limits, Rules, Verdict
+    from ottla.records.check import RecordLimits, Rules, Verdict
     from ottla.records.columns import Columns, EncodeOptions, Rows
     from ottla.records.compress import Buffer
     from ottla.records.own_batch import OwnRecord
@@ -65,7 +65,7 @@ __all__ = [
 ]
 
 
-def check(data: Buffer, rules: Rules, limits: Limits, *, release: bool = False) -> Verdict:
+def check(data: Buffer, rules: Rules, limits: RecordLimits, *, release: bool = False) -> Verdict:
     """Check one batch of magic 2, as `ottla.records.check` does. `release`: release the GIL; for calls in a thread."""
     crate = _crate()
     if crate is None:
@@ -78,7 +78,7 @@ def check(data: Buffer, rules: Rules, limits: Limits, *, release: bool = False) 
 def transcode(
     data: Buffer,
     rules: Rules,
-    limits: Limits,
+    limits: RecordLimits,
     *,
     codec: int,
     level: int | None,
@@ -95,7 +95,7 @@ def transcode(
 
 
 def since(
-    data: Buffer, timestamp: int, start: int, limits: Limits, *, release: bool = False
+    data: Buffer, timestamp: int, start: int, limits: RecordLimits, *, release: bool = False
 ) -> tuple[int, str, tuple[int, int] | None]:
     """The first record of a batch of magic 2, from offset `start` on, whose timestamp is not below. Returns state and
     detail as in a verdict, then its offset and timestamp."""
@@ -108,7 +108,7 @@ def since(
 
 
 def portion(
-    data: Buffer, start: int, *, records_max: int, bytes_max: int, limits: Limits
+    data: Buffer, start: int, *, records_max: int, bytes_max: int, limits: RecordLimits
 ) -> tuple[int, str, list[Picked]]:
     """The records of a batch of magic 2 from offset `start` on, at most `records_max` records and about `bytes_max`
     bytes. State and detail as in a verdict."""
@@ -324,13 +324,13 @@ class Crate(Protocol):
     def murmur2(self, keys: Blobs) -> Region: ...
 
     # Verdicts and records are plain tuples with the fields of their classes.
-    def check(self, data: Region, rules: Rules, limits: Limits, release: bool) -> Verdict: ...
+    def check(self, data: Region, rules: Rules, limits: RecordLimits, release: bool) -> Verdict: ...
 
     def transcode(
         self,
         data: Region,
         rules: Rules,
-        limits: Limits,
+        limits: RecordLimits,
         release: bool,
         codec: int,
         level: int | None,
@@ -338,11 +338,11 @@ class Crate(Protocol):
     ) -> tuple[Verdict, bytes]: ...
 
     def since(
-        self, data: Region, timestamp: int, start: int, limits: Limits, release: bool
+        self, data: Region, timestamp: int, start: int, limits: RecordLimits, release: bool
     ) -> tuple[int, str, tuple[int, int] | None]: ...
 
     def portion(
-        self, data: Region, start: int, records_max: int, bytes_max: int, limits: Limits
+        self, data: Region, start: int, records_max: int, bytes_max: int, limits: RecordLimits
     ) -> tuple[int, str, list[Picked]]: ...
 
 

@@ -15,7 +15,7 @@ from ottla.records.compress import CorruptError, InflatedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ottla.records.check import Limits
+    from ottla.records.check import RecordLimits
     from ottla.records.compress import Buffer
 
 
@@ -27,7 +27,7 @@ class Picked(NamedTuple):
     headers: int  # how many
 
 
-def since(data: Buffer, timestamp: int, start: int, limits: Limits) -> tuple[int, str, tuple[int, int] | None]:
+def since(data: Buffer, timestamp: int, start: int, limits: RecordLimits) -> tuple[int, str, tuple[int, int] | None]:
     try:
         for record in _records(data, limits):
             if record.timestamp >= timestamp and record.offset >= start:
@@ -40,7 +40,7 @@ def since(data: Buffer, timestamp: int, start: int, limits: Limits) -> tuple[int
 
 
 def portion(
-    data: Buffer, start: int, records_max: int, bytes_max: int, limits: Limits
+    data: Buffer, start: int, records_max: int, bytes_max: int, limits: RecordLimits
 ) -> tuple[int, str, list[Picked]]:
     found: list[Picked] = []
     size = 0
@@ -59,7 +59,7 @@ def portion(
     return SOUND, "", found
 
 
-def _records(data: Buffer, limits: Limits) -> Iterator[batch.Record]:
+def _records(data: Buffer, limits: RecordLimits) -> Iterator[batch.Record]:
     size_max, count_max = min(limits.inflated, INFLATED_MAX), min(limits.records, RECORDS_MAX)
     for record in batch.iterate(data, size_max=size_max, count_max=count_max):
         yield record._replace(timestamp=wrap(record.timestamp))

@@ -44,7 +44,7 @@ from ottla.records.batch import (
     Header,
     Record,
 )
-from ottla.records.check import BAD_TIME, CHECKSUM, LARGE, OVER, SOUND, WRONG, Limits, Rules, wrap
+from ottla.records.check import BAD_TIME, CHECKSUM, LARGE, OVER, SOUND, WRONG, RecordLimits, Rules, wrap
 from ottla.records.check import NO_KEY as KEY_MISSING
 from ottla.records.compress import Codec, CorruptError, InflatedError
 from ottla.records.legacy import ChecksumError
@@ -78,13 +78,13 @@ BAD_TYPE_TEXT: Final = "LogAppendTime is for the broker to set"
 # How much may be decompressed: on the loop, which blocks all clients (some 10 ms), and in a thread, where only the
 # sender waits. Kafka has no limit; the last is a thousand times its largest batch. Uncompressed records are not
 # limited.
-ON_LOOP: Final = Limits(4 << 20, 1 << 31)
-PLAIN_ON_LOOP: Final = Limits(16 << 20, 1 << 31)
-IN_THREAD: Final = Limits(1 << 30, 50_000_000)
+ON_LOOP: Final = RecordLimits(4 << 20, 1 << 31)
+PLAIN_ON_LOOP: Final = RecordLimits(16 << 20, 1 << 31)
+IN_THREAD: Final = RecordLimits(1 << 30, 50_000_000)
 # Old formats are read in Python, at some microseconds for each message.
-OLD_ON_LOOP: Final = Limits(1 << 20, 2_000)
-OLD_IN_THREAD: Final = Limits(16 << 20, 200_000)
-OLD_TOPIC: Final = Limits(4 << 20, 10_000)  # of a topic that is stored in magic 0 or 1, always on the loop
+OLD_ON_LOOP: Final = RecordLimits(1 << 20, 2_000)
+OLD_IN_THREAD: Final = RecordLimits(16 << 20, 200_000)
+OLD_TOPIC: Final = RecordLimits(4 << 20, 10_000)  # of a topic that is stored in magic 0 or 1, always on the loop
 ERRORS_MAX: Final = 1_000  # how many refused records an answer lists
 NO_EPOCH: Final = -1  # of a producer; Kafka accepts it, but nothing below
 ZSTD_SINCE: Final = 7  # the first produce version that may carry zstd
@@ -269,7 +269,7 @@ def _careful(
     return accepted
 
 
-def _entries(data: memoryview, produce_version: int, limits: Limits) -> list[Entry]:
+def _entries(data: memoryview, produce_version: int, limits: RecordLimits) -> list[Entry]:
     walk = batch.entries(data)
     if produce_version < BATCH_SINCE:
         found = list(islice(walk, limits.records + 1))
@@ -400,7 +400,9 @@ def _check_batch(head: Header, config: TopicConfig, client: bool) -> None:
 # Messages: magic 0 and 1
 
 
-def _messages(data: memoryview, entries: list[Entry], target: BatchTarget, source: int, limits: Limits) -> Accepted:
+def _messages(
+    data: memoryview, entries: list[Entry], target: BatchTarget, source: int, limits: RecordLimits
+) -> Accepted:
     config, magic = target.config, entries[0].magic
     records: list[Record] = []
     for entry in entries:

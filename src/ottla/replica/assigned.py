@@ -144,7 +144,7 @@ class Assigned(Replicas):
                 now_ms=now_ms,
                 lag_ms=self._metadata.config.replica_lag_time_max_ms,
                 epoch_of=self._epoch_of,
-                own_end=log.settled_end,
+                own_end=log.durability.settled_end,
             )
         else:
             followers.lead(

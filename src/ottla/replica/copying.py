@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.errors import BrokerError, ErrorCode
+from ottla.log.truncation import restart
 from ottla.replica.follower import UNKNOWN, Cut, Restart, agreement, first_cut, high_watermark, out_of_range
 from ottla.replica.throttle import is_throttled
 from ottla.wire.messages.fetch import FetchPartition
@@ -104,7 +105,7 @@ class Copy:
     def _cut(self, cut: Cut | Restart) -> None:
         log = self.partition.log
         if isinstance(cut, Restart):
-            log.restart(cut.offset, now_ms=self._store.clock.now_ms())
+            restart(log, cut.offset, now_ms=self._store.clock.now_ms())
             self._store.cleaner.note_truncation(log)
         else:
             self._store.truncate(log, cut.offset)

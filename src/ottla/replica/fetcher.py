@@ -277,7 +277,8 @@ class Fetcher:
         seeking = [copy for copy in self._changed.values() if copy.seeks]
         if seeking:
             await self._seek(seeking)
-        await asyncio.gather(*(self._force_cut(one) for one in self._changed.values() if one.partition.log.owes_cut))
+        cut = [copy for copy in self._changed.values() if copy.partition.log.durability.owes_cut]
+        await asyncio.gather(*map(self._force_cut, cut))
         request, version = self._request()
         self._waiting = True
         try:
@@ -386,7 +387,7 @@ class Fetcher:
         """Finish flushes that `flush.messages` requires before the next fetch acknowledges the records."""
         flusher = self._owner.store.flusher
         logs = [copy.partition.log for copy in self._changed.values()]
-        owed = [flusher.wait_for(log, log.owed) for log in logs if log.owed > log.recovery_point]
+        owed = [flusher.wait_for(log, log.durability.owed) for log in logs if log.durability.owes_flush]
         if owed:
             await asyncio.gather(*owed)
 

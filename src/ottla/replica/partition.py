@@ -20,15 +20,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.clock import steady_ms
 from ottla.cluster.topic_names import is_internal
 from ottla.errors import BrokerError, ErrorCode
-from ottla.log.log import RETRY
+from ottla.log.append import RETRY, append, append_own, append_run, append_sound
+from ottla.log.planned_write import finish_write, plan_write
+from ottla.log.replicate import replicate
 from ottla.replica.traffic import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ottla.clock import Clock
+    from ottla.log.append import Appended
     from ottla.log.flush import Flusher
-    from ottla.log.log import Appended, Log
+    from ottla.log.log import Log
     from ottla.log.planned_write import PlannedWrite
     from ottla.records.markers import EndMarker
     from ottla.records.native import Sound
@@ -106,7 +109,7 @@ class Partition:
         self._count = 0
         self._site: Site | None = None
         self.led = False
-        log.on_forced = self._on_flush
+        log.durability.on_forced = self._on_flush
         if led:
             self.lead(epoch)
 
@@ -124,7 +127,7 @@ class Partition:
             self.log.high = followers.high
         self._release()
         self.wake()
-        if self.log.held is not None:
+        if self.log.durability.held is not None:
             self._force()
 
     def follow(self, epoch: int, leader_id: int) -> None:
@@ -157,7 +160,8 @@ class Partition:
     ) -> Appended:
         self._require_leadership(acks)
         try:
-            appended = self.log.append(
+            appended = append(
+                self.log,
                 data,
                 epoch=self.epoch,
                 now_ms=now_ms,
@@ -175,18 +179,18 @@ class Partition:
         return appended
 
     def append_sound(self, data: memoryview, sound: Sound, now_ms: int, acks: int) -> int:
-        """Fast path of `append` for batches that need only their offset and epoch: see `Log.append_sound`."""
+        """Fast path of `append` for batches that need only their offset and epoch: see `log/append.py`."""
         if self.followers is not None or not self.led:
             self._require_leadership(acks)
         try:
-            base = self.log.append_sound(data, sound, self.epoch, now_ms)
+            base = append_sound(self.log, data, sound, self.epoch, now_ms)
         except BrokerError as error:
             raise self._judge(error) from None
         if base != RETRY:
             traffic = self.traffic
             traffic.messages_in += sound[0] + 1
             traffic.bytes_in += len(data)
-            if self.waits or self.commit_waits or self.followers is not None or self.log.held is not None:
+            if self.waits or self.commit_waits or self.followers is not None or self.log.durability.held is not None:
                 self._announce_append(len(data))
         return base
 
@@ -197,40 +201,40 @@ class Partition:
         producer: tuple[int, int] | None = None,
         marker: EndMarker | None = None,
     ) -> int:
-        """Append records of this broker itself: see `Log.append_own`. Returns the offset of the first."""
+        """Append records of this broker itself: see `log/append.py`. Returns the offset of the first."""
         if self.followers is not None or not self.led:
             self._require_leadership(ALL)
         try:
-            base, size = self.log.append_own(records, self.epoch, now_ms, producer, marker)
+            base, size = append_own(self.log, records, self.epoch, now_ms, producer, marker)
         except BrokerError as error:
             raise self._judge(error) from None
         self.traffic.messages_in += len(records)
         self.traffic.bytes_in += size
-        if self.waits or self.commit_waits or self.followers is not None or self.log.held is not None:
+        if self.waits or self.commit_waits or self.followers is not None or self.log.durability.held is not None:
             self._announce_append(size)
         return base
 
     def plan_write(self, frame: memoryview, start: int, end: int, sound: Sound, acks: int) -> PlannedWrite | None:
-        """Decide where a batch goes: see `Log.plan_write`. None: pass it to `append_sound`."""
+        """Decide where a batch goes: see `log/planned_write.py`. None: pass it to `append_sound`."""
         if self.followers is not None and acks == ALL and not self.has_enough():
             return None
-        return self.log.plan_write(frame, start, end, sound, self.epoch) if self.led else None
+        return plan_write(self.log, frame, start, end, sound, self.epoch) if self.led else None
 
     def finish_write(self, write: PlannedWrite, sound: Sound) -> int:
         """Record that the batch was written. Returns its last offset."""
-        last = self.log.finish_write(write, sound)
+        last = finish_write(self.log, write, sound)
         traffic, size = self.traffic, write[5] - write[4]
         traffic.messages_in += sound[0] + 1
         traffic.bytes_in += size
-        if self.waits or self.commit_waits or self.followers is not None or self.log.held is not None:
+        if self.waits or self.commit_waits or self.followers is not None or self.log.durability.held is not None:
             self._announce_append(size)
         return last
 
     def append_run(self, run: Sequence[tuple[memoryview, Sound]]) -> int:
-        """Append several batches with one write: see `Log.append_run`. Returns 0 if the partition has followers."""
+        """Append several batches with one write: see `log/append.py`. Returns 0 if the partition has followers."""
         if self.followers is not None or not self.led:
             return 0
-        count = self.log.append_run(run, self.epoch)
+        count = append_run(self.log, run, self.epoch)
         size = 0
         for data, (delta, _, _) in run[:count]:
             size += len(data)
@@ -252,7 +256,8 @@ class Partition:
         followers = self.followers
         if followers is not None:
             assert self._site is not None
-            own_end = None if self.log.held is None else self.log.settled_end
+            durability = self.log.durability
+            own_end = None if durability.held is None else durability.settled_end
             if followers.note_append(self.log.end, steady_ms(self._site.clock), own_end=own_end):
                 self._set_high(followers.high)
             if not duplicate:
@@ -261,7 +266,7 @@ class Partition:
         if not duplicate:
             for wait in self.waits:
                 wait.grow(self, size)
-        if self.log.held is not None:
+        if self.log.durability.held is not None:
             self._force()
         elif followers is None:
             for wait in self.commit_waits:
@@ -283,7 +288,8 @@ class Partition:
     def _force(self) -> None:
         """Start the flush that `flush.messages` requires before the records may be read."""
         if self.flusher is None:
-            self.log.flush(self.log.flushed_ms)
+            durability = self.log.durability
+            durability.flush(durability.flushed_ms)
         elif self.log.fault is None:
             self.flusher.begin(self.log)
 
@@ -293,12 +299,14 @@ class Partition:
             return
         if self.followers is None:
             self._announce(before, self.log.high)
-        elif self._site is not None and self.followers.note_flush(self.log.settled_end, steady_ms(self._site.clock)):
-            self._set_high(self.followers.high)
+        elif self._site is not None:
+            settled_end, now_ms = self.log.durability.settled_end, steady_ms(self._site.clock)
+            if self.followers.note_flush(settled_end, now_ms):
+                self._set_high(self.followers.high)
 
     def replicate(self, data: memoryview, *, now_ms: int) -> None:
         """As a follower: append what the leader sent."""
-        self.log.replicate(data, now_ms=now_ms)
+        replicate(self.log, data, now_ms=now_ms)
         self.traffic.replicated_in += len(data)
         for wait in self.waits:
             wait.grow(self, len(data))
@@ -316,11 +324,11 @@ class Partition:
         Otherwise a future for that, which may fail with NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS_AFTER_APPEND or
         KAFKA_STORAGE_ERROR.
         """
-        log = self.log
-        if log.owed > log.recovery_point:
+        durability = self.log.durability
+        if durability.owes_flush:
             if self.flusher is not None:
                 return asyncio.ensure_future(self._wait_for_flush_and_commit(offset))
-            log.flush(log.flushed_ms)
+            durability.flush(durability.flushed_ms)
         if self.followers is None and self.led:
             return None
         return self._wait_for_replicas(offset)
@@ -329,7 +337,7 @@ class Partition:
         assert self.flusher is not None
         replicated = self._wait_for_replicas(offset)
         try:
-            await self.flusher.wait_for(self.log, self.log.owed)
+            await self.flusher.wait_for(self.log, self.log.durability.owed)
         except BaseException:
             if replicated is not None:
                 replicated.cancel()

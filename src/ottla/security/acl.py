@@ -93,7 +93,7 @@ class Resource(NamedTuple):
         return self.name in (name, WILDCARD)
 
 
-class Entry(NamedTuple):
+class AclEntry(NamedTuple):
     """One rule of a resource: principal, host, operation, and whether it allows or denies."""
 
     principal: str
@@ -132,7 +132,7 @@ class Filter(NamedTuple):
             return True
         return resource.covers(self.name) if self.pattern is Pattern.MATCH else resource.name == self.name
 
-    def accepts(self, entry: Entry) -> bool:
+    def accepts(self, entry: AclEntry) -> bool:
         return (
             self.principal in (None, entry.principal)
             and self.host in (None, entry.host)
@@ -151,7 +151,7 @@ OPERATION_LABELS: Final = {label(one): one for one in Operation}
 PERMISSION_LABELS: Final = {label(one): one for one in Permission}
 
 
-def encode_entries(entries: Iterable[Entry]) -> bytes:
+def encode_entries(entries: Iterable[AclEntry]) -> bytes:
     acls = [
         {
             "principal": entry.principal,
@@ -164,12 +164,12 @@ def encode_entries(entries: Iterable[Entry]) -> bytes:
     return json.dumps({"acls": acls, "version": 1}, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def decode_entries(data: bytes) -> frozenset[Entry]:
+def decode_entries(data: bytes) -> frozenset[AclEntry]:
     """ValueError, KeyError or TypeError if the data is malformed."""
     if not data:
         return frozenset()
     return frozenset(
-        Entry(
+        AclEntry(
             acl["principal"],
             acl["host"],
             OPERATION_LABELS[acl["operation"]],

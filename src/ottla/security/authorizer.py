@@ -17,7 +17,7 @@ from ottla.wire.access import Operation, Pattern, Permission, ResourceType
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from ottla.security.acl import Entry, Filter
+    from ottla.security.acl import AclEntry, Filter
 
     # Principal, host, operation, resource type and name.
     Question = tuple[str, str, Operation, ResourceType, str | None]
@@ -31,7 +31,7 @@ class Authorizer:
     def __init__(self, super_users: Iterable[str] = (), *, open_by_default: bool = False) -> None:
         self._super_users = frozenset(super_users)
         self._open_by_default = open_by_default
-        self._entries: dict[Resource, frozenset[Entry]] = {}
+        self._entries: dict[Resource, frozenset[AclEntry]] = {}
         self._prefix_lengths: dict[ResourceType, Counter[int]] = {}  # number of prefixes by length
         self._remembered: dict[Question, bool] = {}
         self._listeners: list[Callable[[], None]] = []
@@ -41,7 +41,7 @@ class Authorizer:
         """Call `listener` after each change of entries."""
         self._listeners.append(listener)
 
-    def put(self, changes: Mapping[Resource, frozenset[Entry]]) -> None:
+    def put(self, changes: Mapping[Resource, frozenset[AclEntry]]) -> None:
         """Set the entries of these resources; a resource without entries is removed."""
         for resource, entries in changes.items():
             before = self._entries.pop(resource, None)
@@ -50,7 +50,7 @@ class Authorizer:
             self._count_prefix(resource, bool(entries) - (before is not None))
         self._tell()
 
-    def replace(self, entries: Mapping[Resource, frozenset[Entry]]) -> None:
+    def replace(self, entries: Mapping[Resource, frozenset[AclEntry]]) -> None:
         """Replace all entries."""
         self._entries = {resource: some for resource, some in entries.items() if some}
         self._prefix_lengths.clear()
@@ -71,10 +71,10 @@ class Authorizer:
         for listener in self._listeners:
             listener()
 
-    def entries(self, resource: Resource) -> frozenset[Entry]:
+    def entries(self, resource: Resource) -> frozenset[AclEntry]:
         return self._entries.get(resource, frozenset())
 
-    def find(self, wanted: Filter) -> Iterator[tuple[Resource, Entry]]:
+    def find(self, wanted: Filter) -> Iterator[tuple[Resource, AclEntry]]:
         for resource, entries in list(self._entries.items()):  # they may change while the caller iterates
             if wanted.finds(resource):
                 for entry in sorted(entries):
@@ -106,7 +106,7 @@ class Authorizer:
                     allowed = True
         return allowed or (not found and self._open_by_default)
 
-    def _covering(self, kind: ResourceType, name: str) -> Iterator[frozenset[Entry]]:
+    def _covering(self, kind: ResourceType, name: str) -> Iterator[frozenset[AclEntry]]:
         """The entries of every resource that covers this name."""
         known = self._entries
         for literal in (name, WILDCARD):

@@ -33,7 +33,7 @@ class LoginError(Exception):
         self.told = told
 
 
-class Exchange(Protocol):
+class LoginExchange(Protocol):
     """The exchange of a mechanism with one client."""
 
     user: str | None  # the user, once authenticated
@@ -47,7 +47,7 @@ class Exchange(Protocol):
 class Login:
     def __init__(
         self,
-        mechanisms: Mapping[str, Callable[[], Exchange]],
+        mechanisms: Mapping[str, Callable[[], LoginExchange]],
         clock: Callable[[], float],
         lifetime_ms_max: int,
         delay_s: float,
@@ -62,7 +62,7 @@ class Login:
         self._clock = clock
         self._lifetime_ms_max = lifetime_ms_max
         self._entered = entered
-        self._exchange: Exchange | None = None
+        self._exchange: LoginExchange | None = None
         self._mechanism = ""
         self._proved_at = 0.0
         self._expires_at: float | None = None  # of the current login
@@ -136,7 +136,7 @@ class Login:
         holds the loop the longer the more of them there are."""
         self._entered = ignore
 
-    def _lifetime_ms(self, exchange: Exchange) -> int:
+    def _lifetime_ms(self, exchange: LoginExchange) -> int:
         limits = [self._lifetime_ms_max] if self._lifetime_ms_max > 0 else []
         if exchange.expires_s is not None:
             limits.append(max(1, round(exchange.expires_s * 1000)))

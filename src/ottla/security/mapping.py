@@ -21,7 +21,7 @@ REFERENCE: Final = re.compile(r"\\(.)|\$(\d)")
 SUBJECT_SIZE_MAX: Final = 8192  # the longest name that patterns are tried on
 
 
-class Rule(NamedTuple):
+class MappingRule(NamedTuple):
     pattern: re.Pattern[str] | None  # None: any name, unchanged
     text: str
     case: str
@@ -54,7 +54,7 @@ def replace_sign(found: re.Match[str], sign: re.Match[str]) -> str:
     return sign[1] if sign[2] is None else found[int(sign[2])] or ""
 
 
-def parse(rules: str) -> list[Rule]:
+def parse(rules: str) -> list[MappingRule]:
     parsed, position = [], 0
     while position < len(rules.rstrip()):
         match = RULE.match(rules, position) or DEFAULT.match(rules, position)
@@ -64,7 +64,7 @@ def parse(rules: str) -> list[Rule]:
             )
         position = match.end()
         if match.re is DEFAULT:
-            parsed.append(Rule(None, "", ""))
+            parsed.append(MappingRule(None, "", ""))
             continue
         try:
             pattern = re.compile(match["pattern"])
@@ -72,5 +72,5 @@ def parse(rules: str) -> list[Rule]:
             raise ConfigError(f"{OPTION}: {match['pattern']} is not a regular expression: {error}") from None
         if any(int(sign[2]) > pattern.groups for sign in REFERENCE.finditer(match["text"]) if sign[2] is not None):
             raise ConfigError(f"{OPTION}: {match['text']} refers to a group that {match['pattern']} does not have")
-        parsed.append(Rule(pattern, match["text"], match["case"]))
-    return parsed or [Rule(None, "", "")]
+        parsed.append(MappingRule(pattern, match["text"], match["case"]))
+    return parsed or [MappingRule(None, "", "")]

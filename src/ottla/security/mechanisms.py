@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ottla.config import Listener
     from ottla.security.keys import Keys
-    from ottla.security.login import Exchange
+    from ottla.security.login import LoginExchange
     from ottla.security.scram import Tokens, Users
 
 BEARER_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -36,10 +36,10 @@ def mechanisms(
     keys: Keys | None,
     now_ms: Callable[[], int],
     random_bytes: Callable[[int], bytes],
-) -> dict[str, Callable[[], Exchange]]:
+) -> dict[str, Callable[[], LoginExchange]]:
     """The mechanisms by name, in the order in which they were enabled."""
     secret = random_bytes(32)
-    made: dict[str, Callable[[], Exchange]] = {}
+    made: dict[str, Callable[[], LoginExchange]] = {}
     for name in listener.security.sasl_enabled_mechanisms:
         if name == "PLAIN":
             made[name] = partial(Plain, plain_passwords(listener))

@@ -1,7 +1,7 @@
 """Checks the guarantees of transactions against what clients saw (V10). Pure.
 
 Every value belongs to one transaction. A producer reports when it begins, what it writes, when it requests the commit,
-and the response; a read_committed reader reports what it got. From these alone `Transactions` finds:
+and the response; a read_committed reader reports what it got. From these alone `SimTransactions` finds:
 
     early     a value that was read before a commit of its transaction was requested
     aborted   a value that was read although its transaction was aborted
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ottla.sim.history import Partition
 
 
-class Transaction:
+class SimTransaction:
     def __init__(self, number: int, epoch: int) -> None:
         self.number = number
         self.epoch = epoch  # of its producer
@@ -41,12 +41,12 @@ class Transaction:
         return f"transaction {self.number}"
 
 
-class Transactions:
+class SimTransactions:
     """The transactions of one transactional id, in order."""
 
     def __init__(self, wrong: Callable[[str], None]) -> None:
-        self.begun: list[Transaction] = []
-        self.of: dict[tuple[Partition, bytes], Transaction] = {}
+        self.begun: list[SimTransaction] = []
+        self.of: dict[tuple[Partition, bytes], SimTransaction] = {}
         self.read: dict[Partition, dict[int, bytes]] = {}
         self._epoch = -1
         self._wrong = wrong
@@ -57,25 +57,25 @@ class Transactions:
         """A producer got this epoch and has taken over. Responses may overtake each other, but epochs are ordered."""
         self._epoch = max(self._epoch, epoch)
 
-    def begin(self, epoch: int) -> Transaction:
-        made = Transaction(len(self.begun), epoch)
+    def begin(self, epoch: int) -> SimTransaction:
+        made = SimTransaction(len(self.begun), epoch)
         self.begun.append(made)
         return made
 
-    def note_write(self, transaction: Transaction, partition: Partition, values: list[bytes]) -> None:
+    def note_write(self, transaction: SimTransaction, partition: Partition, values: list[bytes]) -> None:
         for value in values:
             transaction.values.add((partition, value))
             self.of[partition, value] = transaction
 
-    def note_acknowledged(self, transaction: Transaction, partition: Partition, values: list[bytes]) -> None:
+    def note_acknowledged(self, transaction: SimTransaction, partition: Partition, values: list[bytes]) -> None:
         transaction.acknowledged.update((partition, value) for value in values)
 
-    def note_commit_request(self, transaction: Transaction) -> None:
+    def note_commit_request(self, transaction: SimTransaction) -> None:
         """Its producer is about to request the commit, perhaps not for the first time."""
         if not transaction.asked:
             transaction.asked, transaction.fenced = True, transaction.epoch < self._epoch
 
-    def note_end(self, transaction: Transaction, *, commit: bool) -> None:
+    def note_end(self, transaction: SimTransaction, *, commit: bool) -> None:
         """Its end was acknowledged; or it was abandoned, which is an abort if no commit was requested."""
         if commit and transaction.fenced:
             self._wrong(f"V10 zombie: the commit of {transaction} was acknowledged, and another had taken over")
@@ -100,7 +100,7 @@ class Transactions:
     def look_for_ends(self, partition: Partition, data: bytes) -> None:
         """Check the markers in all batches of a log."""
         where = f"{partition[0]}-{partition[1]}"
-        last: dict[int, Transaction] = {}  # by producer id: its open transaction
+        last: dict[int, SimTransaction] = {}  # by producer id: its open transaction
         for entry in batch.entries(data):
             header = batch.header(data, entry.position)
             if header.control:

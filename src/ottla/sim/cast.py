@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.metadata_store import NoNode
 from ottla.sim import keyed, seasons
-from ottla.sim.atomic import Transactions
+from ottla.sim.atomic import SimTransactions
 from ottla.sim.clients import ProducingClient, ReadingClient
 from ottla.sim.keyed import KeyedProducer, KeyLedger, TableReader
 from ottla.sim.members import GroupLedger, GroupMember
@@ -34,7 +34,7 @@ class Cast:
         self.world = world
         client, history, partitions = world.client, world.history, world.partitions
         self.ledger = GroupLedger(world.fail)
-        self.transactions = Transactions(world.fail)
+        self.transactions = SimTransactions(world.fail)
         self.topics: dict[str, dict[str, str]] = {}  # additional topics with one partition each, and their options
         self.table: TableReader | None = None
         self.writers: list[ProducingClient | TransactionalProducer | Gardener | KeyedProducer] = [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ErrorCode
 from ottla.records import batch
-from ottla.sim.link import Link, LinkError
+from ottla.sim.link import LinkError, SimConnection
 from ottla.sim.loop import PROCESS
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -74,9 +74,9 @@ class Client:
         self._bootstrap = list(bootstrap)
         self._brokers: dict[int, Address] = {}
         self._leaders: dict[Partition, tuple[int, int]] = {}  # epoch, broker
-        self._links: dict[tuple[Address, str], Link] = {}
+        self._links: dict[tuple[Address, str], SimConnection] = {}
 
-    async def link(self, address: Address, channel: str = "") -> Link:
+    async def link(self, address: Address, channel: str = "") -> SimConnection:
         known = self._links.get((address, channel))
         if known is None or known.closed:
             try:
@@ -84,7 +84,7 @@ class Client:
                     socket = await self.network.connect(PROCESS.get().name, *address)
             except (OSError, TimeoutError) as error:
                 raise LinkError(str(error)) from None
-            known = self._links[address, channel] = Link(self.loop, socket)
+            known = self._links[address, channel] = SimConnection(self.loop, socket)
         return known
 
     async def ask(
@@ -269,7 +269,7 @@ class ReadingClient:
                 await client.rest()
                 await client.refresh(partition[0])
 
-    async def _fetch(self, link: Link, partition: Partition) -> bool:
+    async def _fetch(self, link: SimConnection, partition: Partition) -> bool:
         at, epoch = self.positions[partition], self.client.epoch(partition)
         one = FetchPartition(
             partition=partition[1], current_leader_epoch=epoch, fetch_offset=at, partition_max_bytes=4096
@@ -302,7 +302,7 @@ class ReadingClient:
                     self.refused.append(f"{partition}: {record.offset} was read, above {found.high_watermark}")
         self.positions[partition] = max(self.positions[partition], end_of(data))
 
-    async def _look(self, link: Link, partition: Partition) -> None:
+    async def _look(self, link: SimConnection, partition: Partition) -> None:
         """Get the end offset that clients see: it must never decrease."""
         one = ListOffsetsPartition(
             partition_index=partition[1], current_leader_epoch=self.client.epoch(partition), timestamp=-1

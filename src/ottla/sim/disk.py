@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from ottla.disk import File, RealDisk
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from ottla.disk import Buffer, Entry, Path
+    from ottla.disk import Buffer, FolderEntry, Path
 
 SECTOR = 512
 TOTAL = 1 << 40
@@ -81,15 +82,17 @@ class SimDisk(RealDisk):
         self._device = device
         self._paths: dict[int, str] = {}
         self._open: list[File] = []
+        self._syncing = Lock()  # threads sync; none is in the middle of it when the process dies
         self.dead = False
 
     def kill(self) -> None:
         """The process is dead: its descriptors are closed."""
-        self.dead = True
-        for file in self._open:
-            file.close()
-        self._open.clear()
-        self._paths.clear()
+        with self._syncing:
+            self.dead = True
+            for file in self._open:
+                file.close()
+            self._open.clear()
+            self._paths.clear()
 
     def _check(self, path: str, *, writes: bool) -> None:
         if self.dead:
@@ -120,11 +123,12 @@ class SimDisk(RealDisk):
         os.ftruncate(fd, size)
 
     def sync(self, fd: int, /) -> None:  # type: ignore[override]
-        path = self._path(fd)
-        self._check(path, writes=False)
-        self._device.syncs += 1
-        if path in self._device.synced or os.path.exists(path):
-            self._device.synced[path] = os.pread(fd, os.fstat(fd).st_size, 0)
+        with self._syncing:
+            self._check("", writes=False)  # first: the descriptor of a dead process may belong to another file
+            path = self._path(fd)
+            self._device.syncs += 1
+            if path in self._device.synced or os.path.exists(path):
+                self._device.synced[path] = os.pread(fd, os.fstat(fd).st_size, 0)
 
     def _path(self, fd: int) -> str:
         """The current path of a file: it or its folder may have been renamed."""
@@ -165,7 +169,7 @@ class SimDisk(RealDisk):
         super().remove(path, missing_ok=missing_ok)
         self._device.synced.pop(os.fspath(path), None)
 
-    def scan(self, folder: Path) -> Sequence[Entry]:
+    def scan(self, folder: Path) -> Sequence[FolderEntry]:
         """Entries sorted by name, since the order of a real folder is not deterministic."""
         self._check(os.fspath(folder), writes=False)
         return sorted(super().scan(folder), key=lambda entry: entry.name)

@@ -34,7 +34,7 @@ class Violation(NamedTuple):
         return f"{self.kind} in {topic}-{index}: {self.detail}"
 
 
-class Place(NamedTuple):
+class ValueOrigin(NamedTuple):
     """Origin of a value: its producer, and its number among that producer's values in the partition."""
 
     producer: str
@@ -54,7 +54,7 @@ class Story:
     """One partition."""
 
     def __init__(self) -> None:
-        self.places: dict[bytes, Place] = {}
+        self.places: dict[bytes, ValueOrigin] = {}
         self.counts: dict[str, int] = defaultdict(int)
         self.acked: dict[int, bytes] = {}
         self.unplaced: set[bytes] = set()  # acknowledged, at an unknown offset
@@ -83,7 +83,7 @@ class History:
         story = self.partitions[partition]
         for value in values:
             assert value not in story.places, "values are unique"
-            story.places[value] = Place(producer, story.counts[producer])
+            story.places[value] = ValueOrigin(producer, story.counts[producer])
             story.counts[producer] += 1
 
     def note_acknowledged(self, partition: Partition, base: int | None, values: Sequence[bytes]) -> None:

@@ -24,7 +24,7 @@ class LinkError(Exception):
     """There is no response, and it is unknown whether the request was carried out."""
 
 
-class Link:
+class SimConnection:
     """One connection to a broker. It cannot be used any more after an error."""
 
     def __init__(self, loop: SimLoop, socket: SimSocket) -> None:

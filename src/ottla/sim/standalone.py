@@ -26,7 +26,7 @@ PARTITIONS = 2
 CALM_S = 60.0  # twice as long as a client waits for a broker that died silently
 
 
-class Wrong(Exception):
+class BrokenInvariant(Exception):
     """An invariant is violated."""
 
 
@@ -78,10 +78,10 @@ class Standalone:
         await self._catch_up(reader)
         reading.cancel()
         for refused in (*producers[0].refused, *producers[1].refused, *reader.refused, *self.loop.faults):
-            raise Wrong(refused)
+            raise BrokenInvariant(refused)
         self._compare()
         for violation in self.history.violations:
-            raise Wrong(str(violation))
+            raise BrokenInvariant(str(violation))
 
     async def _trouble(self) -> None:
         node, kinds = self.node, ["kill", "pause", "stop", "reset", "slow"]

@@ -37,7 +37,7 @@ from ottla.wire.messages.transactions import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ottla.sim.atomic import Transaction, Transactions
+    from ottla.sim.atomic import SimTransaction, SimTransactions
     from ottla.sim.clients import Address, Client
     from ottla.sim.history import History, Partition
 
@@ -107,7 +107,7 @@ class TransactionalProducer:
         self,
         client: Client,
         history: History,
-        transactions: Transactions,
+        transactions: SimTransactions,
         partitions: Sequence[Partition],
         *,
         newer: bool,
@@ -173,7 +173,7 @@ class TransactionalProducer:
         if self._producer != (producer_id, epoch):
             self._producer, self._sequences = (producer_id, epoch), {}
 
-    async def _transact(self, transaction: Transaction) -> None:
+    async def _transact(self, transaction: SimTransaction) -> None:
         chance = self.client.chance
         try:
             for _ in range(chance.randint(1, 4)):
@@ -193,7 +193,7 @@ class TransactionalProducer:
         if self._coordinators.lost and not self._newer:
             self._producer = None
 
-    async def _write(self, transaction: Transaction, partition: Partition) -> None:
+    async def _write(self, transaction: SimTransaction, partition: Partition) -> None:
         assert self._producer is not None
         producer_id, epoch = self._producer
         values = []
@@ -239,7 +239,7 @@ class TransactionalProducer:
             self._coordinators.lost += 1
             raise
 
-    async def _commit_offset(self, transaction: Transaction) -> None:
+    async def _commit_offset(self, transaction: SimTransaction) -> None:
         assert self._producer is not None
         producer_id, epoch = self._producer
         if not self._newer:
@@ -261,7 +261,7 @@ class TransactionalProducer:
         await self._coordinate(commit, 5 if self._newer else 3, offset_code, GROUPS)
         transaction.offset = transaction.number + 1
 
-    async def _end(self, transaction: Transaction, *, commit: bool) -> None:
+    async def _end(self, transaction: SimTransaction, *, commit: bool) -> None:
         assert self._producer is not None
         producer_id, epoch = self._producer
         request = EndTxnRequest(transactional_id=NAME, producer_id=producer_id, producer_epoch=epoch, committed=commit)
@@ -293,7 +293,7 @@ class CommittedReader(ReadingClient):
     isolation = 1
 
     def __init__(
-        self, client: Client, history: History, partitions: Sequence[Partition], transactions: Transactions
+        self, client: Client, history: History, partitions: Sequence[Partition], transactions: SimTransactions
     ) -> None:
         super().__init__(client, history, partitions)
         self._transactions = transactions

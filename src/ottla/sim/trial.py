@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.sim.loop import Deadlock
-from ottla.sim.world import World, Wrong
+from ottla.sim.world import BrokenInvariant, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ def tell(seed: int, *, trace: Callable[[str], None] | None = None, **options: An
         wrong = None
         try:
             world.run()
-        except (Wrong, Deadlock) as error:
+        except (BrokenInvariant, Deadlock) as error:
             wrong = str(error)
         acked = sum(len(story.acked) for story in world.history.partitions.values())
         return Outcome(seed, wrong, world.loop.digest, world.loop.callbacks, world.loop.time() - began, acked)

@@ -7,7 +7,7 @@
     end       the logs are compared with the responses that clients got
 
 Invariants are checked all the time (`checks.py`, `history.py`, `members.py`). The first violation ends the run with
-`Wrong`, which says what and when.
+`BrokenInvariant`, which says what and when.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ OPTIONS = {
 }
 
 
-class Wrong(Exception):
+class BrokenInvariant(Exception):
     """An invariant is violated."""
 
 
@@ -150,7 +150,7 @@ class World:
         finally:
             loggers.removeHandler(self._alarm)
         for wrong in (*self.wrong, *self.loop.faults):
-            raise Wrong(wrong)
+            raise BrokenInvariant(wrong)
         telling.result()
 
     # The story.

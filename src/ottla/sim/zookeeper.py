@@ -4,8 +4,8 @@
     SimMetadataStore   a client: the `MetadataStore` port of one broker
 
 Each call travels to the store, and its response travels back. If the connection is cut, either the call is lost, or it
-was carried out and the response is lost: the caller gets `Unknown` in both cases. Responses and events of a session
-arrive in the order in which the store sent them, so a read after an event sees everything up to that event.
+was carried out and the response is lost: the caller gets `UnknownOutcome` in both cases. Responses and events of a
+session arrive in the order in which the store sent them, so a read after an event sees everything up to that event.
 
 The client notices that the store is silent after two thirds of the session timeout (SUSPENDED) and tries to reconnect.
 Then its session is still alive (CONNECTED), or the store says that it has expired (LOST) and the client starts a new
@@ -33,7 +33,7 @@ from ottla.cluster.metadata_store import (
     Stat,
     StoreError,
     Unavailable,
-    Unknown,
+    UnknownOutcome,
     Znode,
 )
 from ottla.sim.loop import PROCESS
@@ -487,7 +487,7 @@ class SimMetadataStore:
         self._back.close()
         for future, path in list(self._pending.items()):
             if not future.done():
-                future.set_exception(Unknown(path))
+                future.set_exception(UnknownOutcome(path))
         self._pending.clear()
         self._tell(SessionEvent.SUSPENDED)
         self._loop.create_task(self._come_back(), context=self._context.copy())

@@ -28,7 +28,7 @@ TEXT_SIZE_MAX: Final = 256
 _DOUBLE, _INTEGER, _COUNT = Struct("<d"), Struct("<q"), Struct("<Q")
 
 
-class Point(NamedTuple):
+class DataPoint(NamedTuple):
     name: str
     attributes: Attributes  # of the resource, and of the point
     value: float
@@ -36,7 +36,7 @@ class Point(NamedTuple):
     delta: bool  # the change since the last push
 
 
-def read(data: bytes) -> Iterator[Point | None]:
+def read(data: bytes) -> Iterator[DataPoint | None]:
     """The points of a payload. MalformedError if it is malformed."""
     for number, found in _read_fields(memoryview(data)):
         if found is None:
@@ -45,7 +45,7 @@ def read(data: bytes) -> Iterator[Point | None]:
             yield from _resource(message(found))
 
 
-def _resource(data: memoryview) -> Iterator[Point | None]:
+def _resource(data: memoryview) -> Iterator[DataPoint | None]:
     common: Attributes = {}
     scopes = []
     for number, found in _read_fields(data):
@@ -65,7 +65,7 @@ def _resource(data: memoryview) -> Iterator[Point | None]:
                 yield from _metric(message(found), common)
 
 
-def _metric(data: memoryview, common: Attributes) -> Iterator[Point | None]:
+def _metric(data: memoryview, common: Attributes) -> Iterator[DataPoint | None]:
     name, bodies = "", []
     for number, found in _read_fields(data):
         if found is None:
@@ -91,7 +91,7 @@ def _metric(data: memoryview, common: Attributes) -> Iterator[Point | None]:
 
 def _points(
     name: str, kind: int, data: memoryview, common: Attributes, *, grows: bool, delta: bool
-) -> Iterator[Point | None]:
+) -> Iterator[DataPoint | None]:
     attributes, values = dict(common), dict[str, float]()
     for number, found in _read_fields(data):
         if found is None:
@@ -107,7 +107,7 @@ def _points(
         elif kind != HISTOGRAM and number == 6:
             values[""] = float(_INTEGER.unpack(eight(found))[0])
     for suffix, value in values.items():
-        yield Point(name + suffix, attributes, value, grows, delta)
+        yield DataPoint(name + suffix, attributes, value, grows, delta)
 
 
 def _note(data: memoryview, attributes: Attributes) -> None:

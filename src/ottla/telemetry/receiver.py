@@ -212,7 +212,7 @@ class Telemetry:
                 yield one, value, grows
 
 
-def series(point: otlp.Point, client: Client) -> Series:
+def series(point: otlp.DataPoint, client: Client) -> Series:
     """The series of a point: with names in Prometheus syntax and a limited number of labels."""
     labels = {"client_instance_id": client.client_instance_id, "client_id": client.client_id}
     for name, value in point.attributes.items():

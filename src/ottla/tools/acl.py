@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ottla.client.acls import Rule, add_rules, list_rules, remove_rules
+from ottla.client.acls import AclRule, add_rules, list_rules, remove_rules
 from ottla.security.acl import CLUSTER_NAME
 from ottla.tools.output import document, say, table
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Json, Properties, wire
@@ -51,7 +51,7 @@ def list_command(
     """List the rules; with a resource, only those that apply to it."""
     resources = choose_resources(topic, group, transactional_id, user, delegation_token, cluster)
     wanted = [
-        Rule(kind, name, Pattern.MATCH if name else Pattern.ANY, principal, None, Operation.ANY, Permission.ANY)
+        AclRule(kind, name, Pattern.MATCH if name else Pattern.ANY, principal, None, Operation.ANY, Permission.ANY)
         for kind, name in resources or [(ResourceType.ANY, None)]
     ]
     with wire(bootstrap, properties) as connected:
@@ -153,7 +153,7 @@ def combine(
     prefixed: bool,
     operations: list[str],
     hosts: list[str],
-) -> list[Rule]:
+) -> list[AclRule]:
     if not resources:
         raise typer.BadParameter("give --topic, --group, --transactional-id, --user, --delegation-token or --cluster")
     if not allow and not deny:
@@ -163,7 +163,7 @@ def combine(
         raise typer.BadParameter(f"unknown operation {unknown[0]!r}; expected one of {', '.join(OPERATIONS)}")
     users = [*((one, Permission.ALLOW) for one in allow), *((one, Permission.DENY) for one in deny)]
     return [
-        Rule(
+        AclRule(
             kind,
             name,
             Pattern.PREFIXED if prefixed and kind is not ResourceType.CLUSTER else Pattern.LITERAL,
@@ -183,7 +183,7 @@ def full(principal: str) -> str:
     return principal if ":" in principal else f"User:{principal}"
 
 
-def describe(rule: Rule) -> dict[str, str]:
+def describe(rule: AclRule) -> dict[str, str]:
     return {
         "principal": rule.principal or "",
         "permission": spell(rule.permission),

@@ -12,10 +12,10 @@ from typing import Annotated, Any, cast
 import typer
 from confluent_kafka import Message
 
-from ottla.tools.member import Member
+from ottla.tools.member import GroupMember
 from ottla.tools.moment import BEGINNING, End, Moment, moment
 from ottla.tools.output import until_reader_leaves
-from ottla.tools.reader import Reader, Source, choose_partitions, new_consumer
+from ottla.tools.reader import Reader, RecordSource, choose_partitions, new_consumer
 from ottla.tools.record import Headers, Record, to_json
 from ottla.tools.session import BOOTSTRAP, TIMEOUT_S, Bootstrap, Failed, Properties
 
@@ -63,7 +63,9 @@ def consume(
     consumer = new_consumer(bootstrap, properties, isolation, **more)
     try:
         indexes = choose_partitions(consumer, topic, partition)
-        source: Source = Reader(consumer, topic, indexes, begin) if group is None else Member(consumer, topic)
+        source: RecordSource = (
+            Reader(consumer, topic, indexes, begin) if group is None else GroupMember(consumer, topic)
+        )
         with until_reader_leaves():
             copy(source, form if not json else None, max_records or sys.maxsize, follow=follow)
     finally:
@@ -79,7 +81,7 @@ def membership(group: str, begin: Moment, partitions: Sequence[int]) -> dict[str
     return {"group.id": group, "auto.offset.reset": "earliest" if begin == BEGINNING else "latest"}
 
 
-def copy(source: Source, form: str | None, left: int, *, follow: bool) -> None:
+def copy(source: RecordSource, form: str | None, left: int, *, follow: bool) -> None:
     heard = time.monotonic()
     while left and (follow or source.pending):
         batch = source.batch(left, follow=follow)

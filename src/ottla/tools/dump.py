@@ -41,36 +41,36 @@ if TYPE_CHECKING:
 
     from ottla.log.spans import FoundSpan, Span
 
-    Rows = Iterator["Row"]
+    Rows = Iterator["DumpRow"]
 
 _DIGITS = 20
 _WINDOW = 1 << 20
 
 
-class Row(NamedTuple):
+class DumpRow(NamedTuple):
     kind: str
     fields: dict[str, Any]
 
 
-class Segment(NamedTuple):
+class SegmentHeaders(NamedTuple):
     """The batch headers of a .log file, to compare indexes with."""
 
     by_position: dict[int, Span]
     by_last: dict[int, Span]
 
 
-class Look(NamedTuple):
+class DumpContext(NamedTuple):
     """What to print and check, and the segments read so far."""
 
     records: bool
     verify: bool
     disk: RealDisk
-    segments: dict[str, Segment]
+    segments: dict[str, SegmentHeaders]
 
 
 def dump(paths: Sequence[str | os.PathLike[str]], *, records: bool, json: bool, verify: bool, out: TextIO) -> int:
     """Print the rows of every file. Returns 0, or 1 if there was a problem."""
-    look = Look(records, verify, RealDisk(), {})
+    look = DumpContext(records, verify, RealDisk(), {})
     problems = 0
     for path in chain.from_iterable(_files(os.fspath(path)) for path in paths):
         if not json:
@@ -107,7 +107,7 @@ def _files(path: str) -> Iterator[str]:
             yield from _files(entry.path)
 
 
-def _reader(name: str) -> Callable[[str, Look], Rows] | None:
+def _reader(name: str) -> Callable[[str, DumpContext], Rows] | None:
     for suffix in (DELETED, CLEANED, SWAP):
         name = name.removesuffix(suffix)
     if name[:_DIGITS].isdecimal() and len(name) > _DIGITS:
@@ -117,7 +117,7 @@ def _reader(name: str) -> Callable[[str, Look], Rows] | None:
     return _BY_NAME.get(name)
 
 
-def _rows(path: str, look: Look) -> Rows:
+def _rows(path: str, look: DumpContext) -> Rows:
     read = _reader(os.path.basename(path))
     if read is None:
         yield _problem("not a log file")
@@ -132,14 +132,14 @@ def _rows(path: str, look: Look) -> Rows:
         yield _problem(str(error))
 
 
-def _problem(text: str) -> Row:
-    return Row("problem", {"problem": text})
+def _problem(text: str) -> DumpRow:
+    return DumpRow("problem", {"problem": text})
 
 
 # Segments.
 
 
-def _segment(path: str, look: Look) -> Rows:
+def _segment(path: str, look: DumpContext) -> Rows:
     base, size, reached = _base(path), os.stat(path).st_size, 0
     end = base
     file = _open(path)
@@ -173,13 +173,13 @@ def _open(path: str) -> File:
     return File(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
 
 
-def _batch(found: FoundSpan) -> Row:
+def _batch(found: FoundSpan) -> DumpRow:
     span, buffer, at = found
     fields: dict[str, Any] = {"position": span.position, "size": span.size, "magic": span.magic}
     if span.magic < batch.MAGIC:
         outer = legacy.outer(buffer, at)
         fields |= {"offset": outer.offset, "codec": Codec(outer.codec).name.lower(), "timestamp": outer.timestamp}
-        return Row("message", fields | {"log_append_time": outer.log_append_time})
+        return DumpRow("message", fields | {"log_append_time": outer.log_append_time})
     head = batch.header(buffer, at)
     fields |= {
         "base": head.base_offset,
@@ -196,7 +196,7 @@ def _batch(found: FoundSpan) -> Row:
     fields |= {"transactional": True} if head.transactional else {}
     fields |= {"control": True} if head.control else {}
     fields |= {} if head.delete_horizon is None else {"delete_horizon": head.delete_horizon}
-    return Row("batch", fields)
+    return DumpRow("batch", fields)
 
 
 def _records(found: FoundSpan) -> Rows:
@@ -211,7 +211,7 @@ def _records(found: FoundSpan) -> Rows:
             else:
                 fields |= {"key": shown(record.key), "value": shown(record.value)}
                 fields |= {"headers": [[name, shown(value)] for name, value in record.headers]}
-            yield Row("record", fields)
+            yield DumpRow("record", fields)
     except BrokerError as error:
         yield _problem(f"the records at position {span.position} cannot be read: {error.message}")
 
@@ -219,12 +219,12 @@ def _records(found: FoundSpan) -> Rows:
 # Indexes.
 
 
-def _index(path: str, look: Look) -> Rows:
+def _index(path: str, look: DumpContext) -> Rows:
     base, segment = _base(path), _beside(path, look)
     previous = (-1, -1)
     for relative, position in _entries(path, look, OFFSET_ENTRY):
         offset = base + relative
-        yield Row("index", {"offset": offset, "position": position})
+        yield DumpRow("index", {"offset": offset, "position": position})
         if segment is not None:
             span = segment.by_position.get(position)
             if span is None:
@@ -236,12 +236,12 @@ def _index(path: str, look: Look) -> Rows:
         previous = offset, position
 
 
-def _time_index(path: str, look: Look) -> Rows:
+def _time_index(path: str, look: DumpContext) -> Rows:
     base, segment = _base(path), _beside(path, look)
     previous = -1
     for timestamp, relative in _entries(path, look, TIME_ENTRY):
         offset = base + relative
-        yield Row("time", {"timestamp": timestamp, "offset": offset})
+        yield DumpRow("time", {"timestamp": timestamp, "offset": offset})
         if segment is not None:
             span = segment.by_last.get(offset)
             if span is None:
@@ -253,7 +253,7 @@ def _time_index(path: str, look: Look) -> Rows:
         previous = timestamp
 
 
-def _entries(path: str, look: Look, entry: struct.Struct) -> Iterator[tuple[int, int]]:
+def _entries(path: str, look: DumpContext, entry: struct.Struct) -> Iterator[tuple[int, int]]:
     """Entries up to the zero padding in the file of an active segment."""
     data = look.disk.read(path)
     whole = len(data) // entry.size * entry.size
@@ -263,15 +263,15 @@ def _entries(path: str, look: Look, entry: struct.Struct) -> Iterator[tuple[int,
         yield first, second
 
 
-def _transactions(path: str, look: Look) -> Rows:
+def _transactions(path: str, look: DumpContext) -> Rows:
     segment = _beside(path, look)
     for entry in decode(look.disk.read(path), _base(path)):
-        yield Row("aborted", entry._asdict())
+        yield DumpRow("aborted", entry._asdict())
         if segment is not None and entry.last not in segment.by_last:
             yield _problem(f"there is no marker at offset {entry.last}")
 
 
-def _beside(path: str, look: Look) -> Segment | None:
+def _beside(path: str, look: DumpContext) -> SegmentHeaders | None:
     """The segment of an index; None without --verify."""
     if not look.verify:
         return None
@@ -280,51 +280,53 @@ def _beside(path: str, look: Look) -> Segment | None:
         file = _open(log)
         spans = [found.span for found in walk(look.disk, file, 0, os.stat(log).st_size, window=_WINDOW)]
         file.close()
-        look.segments[log] = Segment({span.position: span for span in spans}, {span.last: span for span in spans})
+        look.segments[log] = SegmentHeaders(
+            {span.position: span for span in spans}, {span.last: span for span in spans}
+        )
     return look.segments[log]
 
 
 # Small files.
 
 
-def _snapshot(path: str, look: Look) -> Rows:
+def _snapshot(path: str, look: DumpContext) -> Rows:
     for producer in decode_snapshot(look.disk.read(path)):
         fields = {"producer_id": producer.producer_id, "epoch": producer.epoch, "timestamp": producer.timestamp}
         fields |= {"coordinator_epoch": producer.coordinator_epoch, "transaction_first": producer.first}
         if producer.batches:
             first_sequence, last_sequence, base, last, _ = producer.batches[-1]
             fields |= {"first_sequence": first_sequence, "last_sequence": last_sequence, "base": base, "last": last}
-        yield Row("producer", fields)
+        yield DumpRow("producer", fields)
 
 
-def _offsets(path: str, look: Look) -> Rows:
+def _offsets(path: str, look: DumpContext) -> Rows:
     for (topic, partition), offset in checkpoints.read_offsets(look.disk, path).items():
-        yield Row("checkpoint", {"topic": topic, "partition": partition, "offset": offset})
+        yield DumpRow("checkpoint", {"topic": topic, "partition": partition, "offset": offset})
 
 
-def _epochs(path: str, look: Look) -> Rows:
+def _epochs(path: str, look: DumpContext) -> Rows:
     for epoch, offset in checkpoints.read_epochs(look.disk, path):
-        yield Row("epoch", {"epoch": epoch, "offset": offset})
+        yield DumpRow("epoch", {"epoch": epoch, "offset": offset})
 
 
-def _metadata(path: str, look: Look) -> Rows:
+def _metadata(path: str, look: DumpContext) -> Rows:
     topic_id = checkpoints.read_topic_id(look.disk, os.path.dirname(path))
-    yield Row("partition", {"topic_id": None if topic_id is None else checkpoints.id_to_text(topic_id)})
+    yield DumpRow("partition", {"topic_id": None if topic_id is None else checkpoints.id_to_text(topic_id)})
 
 
-def _properties(path: str, look: Look) -> Rows:
+def _properties(path: str, look: DumpContext) -> Rows:
     meta = checkpoints.read_meta(look.disk, os.path.dirname(path))
-    yield Row("directory", meta._asdict() if meta is not None else {})
+    yield DumpRow("directory", meta._asdict() if meta is not None else {})
 
 
-_BY_SUFFIX: dict[str, Callable[[str, Look], Rows]] = {
+_BY_SUFFIX: dict[str, Callable[[str, DumpContext], Rows]] = {
     LOG_SUFFIX: _segment,
     OFFSET_SUFFIX: _index,
     TIME_SUFFIX: _time_index,
     TRANSACTION_SUFFIX: _transactions,
     SNAPSHOT_SUFFIX: _snapshot,
 }
-_BY_NAME: dict[str, Callable[[str, Look], Rows]] = {
+_BY_NAME: dict[str, Callable[[str, DumpContext], Rows]] = {
     checkpoints.LEADER_EPOCHS: _epochs,
     checkpoints.PARTITION_METADATA: _metadata,
     checkpoints.META_PROPERTIES: _properties,

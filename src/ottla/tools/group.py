@@ -21,7 +21,7 @@ from ottla.client.failure import check
 from ottla.tools.lag import PEEK_SIZE_MAX, Lag, Place, lags, read_commits, spans
 from ottla.tools.output import warn
 from ottla.tools.reader import new_consumer
-from ottla.tools.reset import Move
+from ottla.tools.reset import OffsetMove
 from ottla.tools.session import TIMEOUT_S, Failed, settle
 from ottla.wire.messages.commits import (
     OffsetDeleteRequest,
@@ -136,7 +136,7 @@ def parse_topics(texts: Iterable[str]) -> dict[str, list[int] | None]:
     return found
 
 
-def commit(cluster: AdminClient, name: str, moves: Iterable[Move]) -> None:
+def commit(cluster: AdminClient, name: str, moves: Iterable[OffsetMove]) -> None:
     parts = [TopicPartition(one.topic, one.partition, one.new, metadata=one.metadata or "") for one in moves]
     wanted = [ConsumerGroupTopicPartitions(name, parts)]
     answer = settle(cluster.alter_consumer_group_offsets(wanted, request_timeout=TIMEOUT_S))[name]

@@ -19,7 +19,7 @@ from ottla.tools.lag import Place, bounds, read_commits, spans
 from ottla.tools.moment import duration_ms, milliseconds
 from ottla.tools.offset_file import read, to_csv, to_objects
 from ottla.tools.output import document, say, table, warn
-from ottla.tools.reset import At, Current, Earliest, Goal, Latest, Move, Shift, To, move, plan_restore
+from ottla.tools.reset import At, Current, Earliest, Goal, Latest, OffsetMove, Shift, To, move, plan_restore
 from ottla.tools.session import (
     BOOTSTRAP,
     TIMEOUT_S,
@@ -184,7 +184,9 @@ def parse_time(moment: str | None, duration: str | None) -> int:
         raise typer.BadParameter(str(error)) from None
 
 
-def plan_moves(cluster: AdminClient, goal: Goal, places: Sequence[Place], commits: Mapping[Place, Any]) -> list[Move]:
+def plan_moves(
+    cluster: AdminClient, goal: Goal, places: Sequence[Place], commits: Mapping[Place, Any]
+) -> list[OffsetMove]:
     limits = spans(cluster, places)
     if gone := [place for place in places if place not in limits]:
         warn(f"skipped, these partitions no longer exist: {', '.join(f'{topic}:{index}' for topic, index in gone)}")
@@ -199,7 +201,7 @@ def plan_moves(cluster: AdminClient, goal: Goal, places: Sequence[Place], commit
     ]
 
 
-def carry_out(cluster: AdminClient, name: str, moves: list[Move], *, execute: bool, json: bool) -> None:
+def carry_out(cluster: AdminClient, name: str, moves: list[OffsetMove], *, execute: bool, json: bool) -> None:
     """Show the moves; with `execute`, commit them. Refuses to change a group that has members."""
     group = look_up(cluster, name)
     active = f"{name} has members ({len(group.members)}, {state_of(group)})" if group and group.members else None

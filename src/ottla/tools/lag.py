@@ -33,7 +33,7 @@ class Commit(NamedTuple):
     metadata: str | None = None
 
 
-class Span(NamedTuple):
+class OffsetSpan(NamedTuple):
     start: int
     end: int
 
@@ -63,7 +63,7 @@ def sort_commits(found: Iterable[tuple[Place, groups.Committed]]) -> dict[Place,
     }
 
 
-def spans(cluster: AdminClient, places: Iterable[Place]) -> dict[Place, Span]:
+def spans(cluster: AdminClient, places: Iterable[Place]) -> dict[Place, OffsetSpan]:
     """Start and end of each partition. Partitions that do not exist are omitted."""
     topics = cluster.list_topics(timeout=TIMEOUT_S).topics
     wanted = [
@@ -71,7 +71,7 @@ def spans(cluster: AdminClient, places: Iterable[Place]) -> dict[Place, Span]:
     ]
     starts = bounds(cluster, wanted, OffsetSpec.earliest())
     ends = bounds(cluster, wanted, OffsetSpec.latest())
-    return {place: Span(starts[place], ends[place]) for place in starts if place in ends}
+    return {place: OffsetSpan(starts[place], ends[place]) for place in starts if place in ends}
 
 
 def bounds(cluster: AdminClient, wanted: list[TopicPartition], spec: OffsetSpec) -> dict[Place, int]:
@@ -83,7 +83,7 @@ def bounds(cluster: AdminClient, wanted: list[TopicPartition], spec: OffsetSpec)
 
 
 def lags(
-    consumer: Consumer, commits: Mapping[Place, Commit], bounds: Mapping[Place, Span], places: Iterable[Place]
+    consumer: Consumer, commits: Mapping[Place, Commit], bounds: Mapping[Place, OffsetSpan], places: Iterable[Place]
 ) -> dict[Place, Lag]:
     """The lag of each partition. The consumer joins no group; it reads one record of each partition with lag."""
     found: dict[Place, Lag] = {}

@@ -18,7 +18,7 @@ OVERTAKEN = {KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaE
 OVERTAKEN |= {KafkaError.REBALANCE_IN_PROGRESS, KafkaError.FENCED_MEMBER_EPOCH, KafkaError._ASSIGNMENT_LOST}
 
 
-class Member:
+class GroupMember:
     def __init__(self, consumer: Consumer, topic: str) -> None:
         self._consumer = consumer
         self._topic = topic

@@ -62,11 +62,11 @@ def run(context: typer.Context) -> None:
     if name.startswith("-"):
         raise typer.BadParameter("give the pipeline's name or file first, then its options")
     with extra():
-        from ottla.spark.runner import Wrong, catalogue, running
+        from ottla.spark.runner import UsageError, catalogue, running
 
         try:
             pipeline = catalogue.find(name)
-        except Wrong as error:
+        except UsageError as error:
             raise typer.Exit(running.complain(str(error), 2)) from None
     raise typer.Exit(running.run(pipeline, arguments, program=f"ottla pipeline run {name}"))
 

@@ -19,13 +19,13 @@ app = typer.Typer(
 USER, CLIENT, IP = "user", "client-id", "ip"
 
 
-class Kind(StrEnum):
+class QuotaKind(StrEnum):
     USER = "user"
     CLIENT = "client"
     IP = "ip"
 
 
-TYPES = {Kind.USER: USER, Kind.CLIENT: CLIENT, Kind.IP: IP}  # as named in requests
+TYPES = {QuotaKind.USER: USER, QuotaKind.CLIENT: CLIENT, QuotaKind.IP: IP}  # as named in requests
 PRODUCE, FETCH = "producer_byte_rate", "consumer_byte_rate"
 REQUEST, MUTATION, CONNECTION = "request_percentage", "controller_mutation_rate", "connection_creation_rate"
 BYTES = (PRODUCE, FETCH)
@@ -34,7 +34,8 @@ User = Annotated[str | None, typer.Option("--user", "-u", help="This user; with 
 Client = Annotated[str | None, typer.Option("--client", "-c", help="Clients with this client id")]
 Ip = Annotated[str | None, typer.Option("--ip", help="This IP address or host")]
 Defaults = Annotated[
-    list[Kind], typer.Option("--default", "-d", help="All of this kind that have no quota of their own; repeatable")
+    list[QuotaKind],
+    typer.Option("--default", "-d", help="All of this kind that have no quota of their own; repeatable"),
 ]
 Entity = dict[str, str | None]
 
@@ -142,9 +143,9 @@ def remove(
     say(f"{name(entity)}: {', '.join(wanted or known)} removed")
 
 
-def name_entity(user: str | None, client: str | None, ip: str | None, defaults: list[Kind]) -> Entity:
+def name_entity(user: str | None, client: str | None, ip: str | None, defaults: list[QuotaKind]) -> Entity:
     entity: Entity = {}
-    for kind, named in ((Kind.USER, user), (Kind.CLIENT, client), (Kind.IP, ip)):
+    for kind, named in ((QuotaKind.USER, user), (QuotaKind.CLIENT, client), (QuotaKind.IP, ip)):
         if named is not None and kind in defaults:
             raise typer.BadParameter(f"give --{kind} or --default {kind}, not both")
         if named is not None or kind in defaults:

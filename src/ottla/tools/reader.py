@@ -45,7 +45,7 @@ class Reader:
         """Nothing to do: no offsets are committed."""
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """Where records come from: a `Reader`, or a group `Member`."""
 
     @property

@@ -9,7 +9,7 @@ end, and a shift requires a committed offset.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from ottla.tools.lag import Commit, Place, Span
+from ottla.tools.lag import Commit, OffsetSpan, Place
 from ottla.tools.session import Failed
 
 
@@ -40,7 +40,7 @@ class Shift(NamedTuple):
 Goal = Earliest | Latest | Current | To | At | Shift
 
 
-class Move(NamedTuple):
+class OffsetMove(NamedTuple):
     topic: str
     partition: int
     old: int | None
@@ -49,8 +49,8 @@ class Move(NamedTuple):
 
 
 def move(
-    goal: Goal, place: Place, span: Span, commit: Commit | None, found: int | None, warn: Callable[[str], None]
-) -> Move:
+    goal: Goal, place: Place, span: OffsetSpan, commit: Commit | None, found: int | None, warn: Callable[[str], None]
+) -> OffsetMove:
     """`found` is the offset of the first record at or after the time of `At`, if any."""
     old = commit.offset if commit else None
     match goal:
@@ -68,20 +68,20 @@ def move(
             if old is None:
                 raise Failed(f"{place[0]} partition {place[1]} has no committed offset to shift")
             new = within(span, old + by, place, warn)
-    return Move(*place, old, new)
+    return OffsetMove(*place, old, new)
 
 
 def plan_restore(
     wanted: Mapping[Place, Commit],
-    spans: Mapping[Place, Span],
+    spans: Mapping[Place, OffsetSpan],
     commits: Mapping[Place, Commit],
     warn: Callable[[str], None],
-) -> list[Move]:
+) -> list[OffsetMove]:
     """The moves that restore exported offsets."""
     if missing := sorted(wanted.keys() - spans.keys()):
         raise Failed(f"no such partition: {', '.join(f'{topic}:{index}' for topic, index in missing)}")
     return [
-        Move(
+        OffsetMove(
             *place,
             commits[place].offset if place in commits else None,
             within(spans[place], commit.offset, place, warn),
@@ -91,7 +91,7 @@ def plan_restore(
     ]
 
 
-def within(span: Span, offset: int, place: Place, warn: Callable[[str], None]) -> int:
+def within(span: OffsetSpan, offset: int, place: Place, warn: Callable[[str], None]) -> int:
     allowed = min(max(offset, span.start), span.end)
     if allowed != offset:
         end = "before the start" if offset < span.start else "beyond the end"

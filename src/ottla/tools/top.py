@@ -24,7 +24,7 @@ ROWS = 15
 Row = dict[str, Any]
 
 
-class Look(NamedTuple):
+class ClusterSample(NamedTuple):
     """One sample of the cluster."""
 
     at_s: float
@@ -65,7 +65,7 @@ def top(
                 live.update(screen(before, now, rows, trouble), refresh=True)
 
 
-def look(cluster: Cluster) -> Look:
+def look(cluster: Cluster) -> ClusterSample:
     layout = read_layout(cluster)
     led = [TopicPartition(*place) for place, one in layout.partitions.items() if one.leader >= 0]
     ends: dict[Place, int] = dict(offsets.latest(cluster, led).items())
@@ -74,10 +74,10 @@ def look(cluster: Cluster) -> Look:
     for name, group in sorted(list_committed(cluster).items()):
         commits[name] = {where: one.offset for where, one in group.committed.items()}
         states[name] = group.listed.state
-    return Look(time.monotonic(), layout, ends, replica_sizes(cluster), commits, states)
+    return ClusterSample(time.monotonic(), layout, ends, replica_sizes(cluster), commits, states)
 
 
-def brokers(now: Look) -> list[Row]:
+def brokers(now: ClusterSample) -> list[Row]:
     partitions = now.layout.partitions
     return [
         {
@@ -93,7 +93,7 @@ def brokers(now: Look) -> list[Row]:
     ]
 
 
-def topics(before: Look, now: Look) -> list[Row]:
+def topics(before: ClusterSample, now: ClusterSample) -> list[Row]:
     """Busiest first."""
     rows: dict[str, Row] = {}
     seconds = max(now.at_s - before.at_s, 1e-9)
@@ -109,7 +109,7 @@ def topics(before: Look, now: Look) -> list[Row]:
     return sorted(rows.values(), key=lambda row: (-row["records_per_s"], -row["bytes"], row["topic"]))
 
 
-def groups(before: Look, now: Look) -> list[Row]:
+def groups(before: ClusterSample, now: ClusterSample) -> list[Row]:
     """Largest lag first. `clear_s` is known only for a group that reads faster than its topics grow."""
     rows: list[Row] = []
     seconds = max(now.at_s - before.at_s, 1e-9)
@@ -136,7 +136,7 @@ def advance(before: dict[Place, int], now: dict[Place, int], place: Place) -> in
     return max(0, now.get(place, 0) - before.get(place, now.get(place, 0)))
 
 
-def screen(before: Look, now: Look, rows: int, trouble: str) -> Group:
+def screen(before: ClusterSample, now: ClusterSample, rows: int, trouble: str) -> Group:
     layout = now.layout
     under = sum(len(one.isr) < len(one.replicas) for one in layout.partitions.values())
     leaderless = sum(one.leader < 0 for one in layout.partitions.values())

@@ -14,7 +14,7 @@ from ottla.cluster.control.departure import depart
 from ottla.cluster.control.office import Office
 from ottla.cluster.image import Broker
 from ottla.cluster.metadata_store import Unavailable
-from ottla.cluster.registration import Place, Registration
+from ottla.cluster.registration import BrokerEndpoints, Registration
 from ottla.cluster.sqlite_store import MEMORY, SqliteStore
 from ottla.config import load
 from ottla.disk import RealDisk
@@ -193,7 +193,7 @@ def test_so_is_the_registration(
     async def story() -> None:
         store = await made()
         member = Registration(store, load({"node.id": "1", "log.dirs": str(tmp_path)}), SimClock(loop), RealDisk())
-        await member.register(Place({"IN": ("a", 1)}, {}, None))
+        await member.register(BrokerEndpoints({"IN": ("a", 1)}, {}, None))
         store.first = trouble
         began = loop.time()
         await member.close()

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 from ottla.cluster import znodes
 from ottla.cluster.control import events, nodes
 from ottla.cluster.control.context import ControlSettings, Term
-from ottla.cluster.control.effects import List, Read, Send, Unwatch, Watch, Write
+from ottla.cluster.control.effects import List, Read, Send, UnwatchTopics, WatchTopics, Write
 from ottla.cluster.control.machine import Machine
 from ottla.cluster.control.messages import deletions_in
 from ottla.cluster.image import Broker
 from ottla.cluster.metadata_store import (
     ANY,
     BadVersion,
-    Check,
     Create,
     Delete,
     NodeExists,
@@ -30,6 +29,7 @@ from ottla.cluster.metadata_store import (
     Set,
     Stat,
     StoreError,
+    VersionCheck,
     Znode,
 )
 from ottla.errors import ErrorCode
@@ -209,15 +209,15 @@ class World:
             assert self.is_registered(effect.broker)
             self.sent.append((effect.broker, effect.request))
             self.answer(effect)
-        elif isinstance(effect, Watch):
+        elif isinstance(effect, WatchTopics):
             self.watched.update(dict.fromkeys(effect.topics))
-        elif isinstance(effect, Unwatch):
+        elif isinstance(effect, UnwatchTopics):
             for topic in effect.topics:
                 self.watched.pop(topic, None)
         return None
 
     def transact(self, ops: Sequence[Op]) -> StoreError | None:
-        assert isinstance(ops[0], Check), "no write without the check of the epoch"
+        assert isinstance(ops[0], VersionCheck), "no write without the check of the epoch"
         assert ops[0].path == znodes.CONTROLLER_EPOCH
         if self.interfere is not None:
             self.interfere(ops)

@@ -360,6 +360,15 @@ def test_a_commit_may_say_itself_how_long_it_is_kept() -> None:
     assert stage.fetched(index=1) == (-1, ErrorCode.NONE)
 
 
+def test_a_client_may_want_its_offset_kept_for_ever() -> None:
+    stage = Stage()
+    stage.commit(1, version=3, retention_ms=(1 << 63) - 1)
+    stage.advance(RULES.retention_ms * 2)
+    assert stage.fetched() == (1, ErrorCode.NONE)
+    stage.restart()
+    assert stage.fetched() == (1, ErrorCode.NONE)
+
+
 def test_an_offset_that_a_transaction_is_about_to_change_does_not_expire() -> None:
     stage = Stage()
     stage.commit(1)

@@ -13,7 +13,7 @@ from ottla.embed import BrokerThread
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers import gates
 from ottla.handlers.call import REGISTRY
-from ottla.handlers.gates.gate import GATES, UNGUARDED, Guard, Reply, at_once, check, proceed
+from ottla.handlers.gates.gate import GATES, UNGUARDED, EarlyReply, Guard, at_once, check, proceed
 from ottla.security.authorizer import Authorizer
 from ottla.wire import apis, codec
 from ottla.wire.messages.folders import DescribeLogDirsRequest
@@ -71,7 +71,7 @@ def test_a_request_that_is_refused_never_reaches_its_handler(lists: str) -> None
             request = empty(api.request, version, lists)
             guard = Guard(Authorizer(), cast("Any", None), cast("Any", Asking(key, version)))
             outcome = at_once(check(refuse, guard, request))
-            assert isinstance(outcome, Reply), f"{api.name} {version}"
+            assert isinstance(outcome, EarlyReply), f"{api.name} {version}"
             answer = proceed(handler, cast("Any", None), cast("Any", None), request, outcome)
             assert isinstance(answer, api.response), f"{api.name} {version}"
             assert codec.encode(answer, version) is not None

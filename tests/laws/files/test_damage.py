@@ -15,8 +15,18 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from log.making import NOW_MS, TOPIC_ID, a_store, append, everything, keep_house, produced
-from log.test_log import end_transaction, from_producer, in_transaction
+from log.making import (
+    NOW_MS,
+    TOPIC_ID,
+    a_store,
+    append,
+    end_transaction,
+    everything,
+    from_producer,
+    in_transaction,
+    keep_house,
+    produced,
+)
 from test_broker import create, produce, read
 
 from ottla import BrokerThread

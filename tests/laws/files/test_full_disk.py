@@ -19,12 +19,13 @@ from log.making import (
     StillClock,
     a_store,
     append,
+    end_transaction,
     everything,
+    in_transaction,
     keep_house,
     produced,
     settings,
 )
-from log.test_log import end_transaction, in_transaction
 from waiting import wait_until
 
 from ottla.embed import BrokerThread
@@ -85,12 +86,12 @@ def test_an_aborted_transaction_is_known_although_its_index_could_not_be_written
     aborted = log.list_aborted(0, log.end)
     assert aborted == [(7, 0)]
     with pytest.raises(BrokerError):
-        log.flush(NOW_MS)
-    assert log.recovery_point == 0, "recovery has to look at the marker again"
+        log.durability.flush(NOW_MS)
+    assert log.durability.recovery_point == 0, "recovery has to look at the marker again"
     disk.full = end == "full to the end"
     if end == "flush and crash":
-        log.flush(NOW_MS)
-        assert log.recovery_point == log.end
+        log.durability.flush(NOW_MS)
+        assert log.durability.recovery_point == log.end
     elif end != "crash":
         asyncio.run(store.close())
     shutil.copytree(tmp_path / "data", tmp_path / "copy")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from log.making import NOW_MS, a_log, a_store, append, produced
 
+from ottla.log.retention import retain
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -17,26 +19,26 @@ def test_it_does_no_harm(tmp_path: Path) -> None:
     log.roll(NOW_MS)
     append(log, produced())
     log.delete_before(1)
-    assert log.retain(NOW_MS) == 1
+    assert retain(log, NOW_MS) == 1
     (log,) = a_store(tmp_path).logs.values()  # no checkpoint was written
     assert [segment.base for segment in log.segments] == [1]
     append(log, produced())
-    assert log.flush_due(NOW_MS) is None
-    assert log.plan_flush() is not None
+    assert log.durability.flush_due(NOW_MS) is None
+    assert log.durability.plan_flush() is not None
 
 
 def test_a_flush_that_began_before_another_failed_does_not_count(tmp_path: Path) -> None:
     """The kernel reports a failed write-back once, to the first fsync; the next fsync succeeds."""
     log = a_log(tmp_path)
     append(log, produced())
-    first, second = log.plan_flush(), log.plan_flush()
+    first, second = log.durability.plan_flush(), log.durability.plan_flush()
     assert first is not None
     assert second is not None
-    log.fail_sync(OSError(errno.ENOSPC, "No space left on device"))
-    log.finish_flush(second, NOW_MS)
-    assert log.recovery_point == 0
-    again = log.plan_flush()
+    log.durability.fail_sync(OSError(errno.ENOSPC, "No space left on device"))
+    log.durability.finish_flush(second, NOW_MS)
+    assert log.durability.recovery_point == 0
+    again = log.durability.plan_flush()
     assert again is not None
     assert again.sizes, "everything is written again"
-    log.finish_flush(again, NOW_MS)
-    assert log.recovery_point == log.end
+    log.durability.finish_flush(again, NOW_MS)
+    assert log.durability.recovery_point == log.end

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import errno
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from log.making import NOW_MS, TOPIC_ID, StillClock, a_store, append, produced, settings
 
+from ottla.log import recovery
 from ottla.log.checkpoints import COMPACTED, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
+    from ottla.log.checkpoints import Offsets
+    from ottla.log.log import Log
     from ottla.log.store import LogStore
 
 NEW_ID = bytes(range(16, 32))
@@ -26,7 +31,7 @@ def lines(folder: Path, name: str) -> list[str]:
 async def write_checkpoints(store: LogStore, clock: StillClock) -> None:
     """Write the checkpoints of the other log."""
     append(store.logs["other", 0], produced(5))
-    store.logs["other", 0].flush(NOW_MS)
+    store.logs["other", 0].durability.flush(NOW_MS)
     for _ in range(2):
         await store.housekeeping.checkpoint()
         clock.ms += 60_000
@@ -39,7 +44,7 @@ def damaged(folder: Path) -> Path:
     store.create("other", 0, NEW_ID, settings(), 0)
     log = store.create("orders", 0, TOPIC_ID, settings(), 0)
     append(log, produced(600))
-    log.flush(NOW_MS)
+    log.durability.flush(NOW_MS)
     log.delete_before(500)
     log.compacted = 550
     asyncio.run(write_checkpoints(store, clock))
@@ -77,3 +82,38 @@ def test_a_new_log_of_that_name_begins_with_nothing(tmp_path: Path) -> None:
     asyncio.run(store.close())
     log = a_store(tmp_path).logs["orders", 0]
     assert (log.start, log.end, log.compacted) == (0, 100, None)
+
+
+def test_it_is_opened_while_a_checkpoint_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged(tmp_path).rmdir()
+    clock, load = StillClock(), recovery.load
+
+    def fail(path: str, *rest: Any, **more: Any) -> Any:
+        if path.endswith("orders-0"):
+            raise OSError(errno.EMFILE, "too many open files", path)
+        return load(path, *rest, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recovery, "load", fail)
+        store = a_store(tmp_path, clock=clock)
+    assert list(store.broken) == [("orders", 0)]
+
+    async def write(name: str) -> None:
+        ledger = store.directories[0].ledger
+        say = ledger.lines
+
+        def look(name: str, logs: Iterable[Log]) -> Offsets:
+            found = say(name, logs)
+            for key, unopened in list(store._unopened.items()):  # the end of `LogStore.open_again`
+                unopened.adopt(unopened.load())
+                ledger.let_go(key)
+                del store._unopened[key]
+            return found
+
+        monkeypatch.setattr(ledger, "lines", look)
+        house, directory = store.housekeeping, store.directories[0]
+        store.logs["other", 0].delete_before(2)  # there is something to write
+        await house._write(directory, await house._plan(directory, name))
+
+    asyncio.run(write(LOG_STARTS))
+    assert lines(tmp_path, LOG_STARTS) == ["orders 0 500"]

@@ -12,7 +12,7 @@ from waiting import wait_until
 from ottla import BrokerThread
 from ottla.coord.transactions import markers
 from ottla.errors import BrokerError, ErrorCode
-from ottla.log.log import Log
+from ottla.replica import partition
 from ottla.wire.messages.commits import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ottla.wire.messages.groups import FindCoordinatorRequest
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -71,14 +71,14 @@ def test_a_transaction_is_over_as_soon_as_that_can_be_written_down(
     assert add(wired, "x", producer, "t") == ErrorCode.NONE
     assert produce(wired, "x", producer, "t", b"v", 0).error_code == ErrorCode.NONE
     log = store_of(broker).logs["__transaction_state", 0]
-    genuine, calls = Log.append_own, []
+    genuine, calls = partition.append_own, []
 
-    def append(one: Log, *arguments: Any, **options: Any) -> Any:
+    def append(one: object, *arguments: Any, **options: Any) -> Any:
         if one is log:
             calls.append(arguments)
         return full() if one is log and 1 < len(calls) < 5 else genuine(one, *arguments, **options)
 
-    monkeypatch.setattr(Log, "append_own", append)
+    monkeypatch.setattr(partition, "append_own", append)
     assert end(wired, "x", producer, commit=commit).error_code == ErrorCode.NONE
     wait_until(lambda: state_of(wired, "x") == ("CompleteCommit" if commit else "CompleteAbort"))
     assert len(calls) == 5

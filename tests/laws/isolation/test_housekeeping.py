@@ -107,7 +107,7 @@ class World:
             "retention": self.plain.start == 6,
             "compaction": self.compacted.compacted == 3,
             "move": self.moved.directory is self.target,
-            "flush": all(log.recovery_point == log.end for log in (self.moved, self.kept)),
+            "flush": all(log.durability.recovery_point == log.end for log in (self.moved, self.kept)),
             "removal": not [name for name in files if name.endswith(unfinished)],
             "checkpoints": files.count("replication-offset-checkpoint") == 2 and "cleaner-offset-checkpoint" in files,
         }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ottla.disk import Entry, File
+    from ottla.disk import File, FolderEntry
 
 
 class Unreadable(RealDisk):
@@ -30,7 +30,7 @@ class Unreadable(RealDisk):
         self.folder = folder
         self.error = error
 
-    def scan(self, folder: str | os.PathLike[str]) -> Sequence[Entry]:
+    def scan(self, folder: str | os.PathLike[str]) -> Sequence[FolderEntry]:
         if os.fspath(folder).endswith(self.folder):
             raise self.error
         return super().scan(folder)

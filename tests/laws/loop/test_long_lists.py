@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import GeneratorType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ from handlers.wired import Wired
 from laws.loop.gaps import HELD_MAX, held
 
 from ottla.embed import BrokerThread
+from ottla.handlers.commits import COMMITS_PER_TURN, offset_commit
 from ottla.wire.decoding import REQUEST_ELEMENTS_MAX
 from ottla.wire.messages.commits import (
     OffsetCommitRequest,
@@ -199,6 +201,15 @@ def test_a_long_list_does_not_hold_the_loop(broker: BrokerThread, what: str) -> 
             wired.ask(*REQUESTS[what])
 
     assert held(broker, ask) < HELD_MAX
+
+
+@pytest.mark.parametrize(("topics", "of_each"), [(2, COMMITS_PER_TURN), (2 * COMMITS_PER_TURN, 0)])
+def test_a_commit_is_handled_in_slices_whatever_it_is_made_of(topics: int, of_each: int) -> None:
+    topic = OffsetCommitRequestTopic(name="t", partitions=commits(0)[:of_each])
+    parts: Any = SimpleNamespace(metadata=SimpleNamespace(image=None))
+    call: Any = SimpleNamespace(version=8)
+    answer = offset_commit(parts, call, OffsetCommitRequest(group_id="g", topics=[topic] * topics))
+    assert isinstance(answer, GeneratorType)
 
 
 def test_a_list_that_is_longer_still_is_refused(broker: BrokerThread) -> None:

@@ -22,6 +22,7 @@ from ottla.handlers.cluster import elect_leaders
 from ottla.log.store import LogStore
 from ottla.replica.replicas import Replicas
 from ottla.replica.waits import Waits
+from ottla.wire.decoding import REQUEST_ELEMENTS_MAX
 from ottla.wire.messages.topics import ElectLeadersRequest, TopicPartitions
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def test_long_lists_of_partitions_are_answered_in_turns(tmp_path: Path) -> None:
         async with running(tmp_path) as controller:
             await controller.create_topics([NewTopic("t", 1, 1)])
             parts: Any = SimpleNamespace(metadata=controller.metadata, controller=controller, replicas=controller._host)
-            many = list(range(100_000))
+            many = list(range(REQUEST_ELEMENTS_MAX // 2))  # no request has more elements
 
             async def elect() -> None:
                 asked = TopicPartitions(topic="t", partitions=many + many)

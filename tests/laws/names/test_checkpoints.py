@@ -57,7 +57,7 @@ def test_records_of_a_successor_are_not_deleted_with_those_of_its_predecessor(tm
     store = a_store(tmp_path / "data", clock=clock)
     log = store.create("orders", 0, TOPIC_ID, settings(), 0)
     append(log, produced(600))
-    log.flush(NOW_MS)
+    log.durability.flush(NOW_MS)
     log.delete_before(500)
     asyncio.run(write_checkpoints(store, clock))
     assert "orders 0 500" in (tmp_path / "data" / "log-start-offset-checkpoint").read_text()
@@ -65,7 +65,7 @@ def test_records_of_a_successor_are_not_deleted_with_those_of_its_predecessor(tm
     new = store.create("orders", 0, NEW_ID, settings(), 0)
     append(new, produced(100))
     found = crash(tmp_path / "data", tmp_path / "copy").logs["orders", 0]
-    assert (found.start, found.end, found.recovery_point) == (0, 100, 0)
+    assert (found.start, found.end, found.durability.recovery_point) == (0, 100, 0)
     assert everything(found) == everything(new)
 
 
@@ -96,7 +96,7 @@ def test_a_name_that_comes_back_finds_nothing_however_it_went(tmp_path: Path, wa
     store = a_store([tmp_path / "data" / "a", tmp_path / "data" / "b"], clock=clock)
     log = store.create("orders", 0, TOPIC_ID, settings(), 0)
     append(log, produced(600))
-    log.flush(NOW_MS)
+    log.durability.flush(NOW_MS)
     log.delete_before(500)
     log.compacted = 550
     asyncio.run(write_checkpoints(store, clock))
@@ -115,7 +115,7 @@ def test_a_name_that_comes_back_finds_nothing_however_it_went(tmp_path: Path, wa
         new = store.create("orders", 0, NEW_ID, settings(), 0, directory=directory)
         append(new, produced(560))
         found = crash(tmp_path / "data", tmp_path / f"copy{at}").logs["orders", 0]
-        assert (found.start, found.end, found.recovery_point, found.compacted) == (0, 560, 0, None)
+        assert (found.start, found.end, found.durability.recovery_point, found.compacted) == (0, 560, 0, None)
         store.delete(new)
 
 
@@ -156,7 +156,7 @@ def test_a_name_is_used_again_while_a_checkpoint_is_planned(tmp_path: Path, monk
     store = a_store(tmp_path / "data", clock=clock)
     log = store.create("orders", 0, TOPIC_ID, settings(), 0)
     append(log, produced(600))
-    log.flush(NOW_MS)
+    log.durability.flush(NOW_MS)
     log.delete_before(500)
     looks, lines = list[str](), Ledger.lines
 
@@ -174,7 +174,30 @@ def test_a_name_is_used_again_while_a_checkpoint_is_planned(tmp_path: Path, monk
     asyncio.run(write_checkpoints(store, clock))
     assert looks == ["recovery-point-offset-checkpoint"]
     found = crash(tmp_path / "data", tmp_path / "copy").logs["orders", 0]
-    assert (found.start, found.end, found.recovery_point) == (0, 100, 0)
+    assert (found.start, found.end, found.durability.recovery_point) == (0, 100, 0)
+
+
+def test_a_log_moves_while_a_checkpoint_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the move wrote about it is newer than the checkpoint, which does not mention it."""
+    clock = StillClock()
+    store = a_store([tmp_path / "data" / "a", tmp_path / "data" / "b"], clock=clock)
+    log = store.create("orders", 0, TOPIC_ID, settings(), 0)
+    append(store.create("other", 0, NEW_ID, settings(), 0, directory=store.directories[1]), produced(9))
+    append(log, produced(600))
+    log.delete_before(500)
+    store.move("orders", 0, str(tmp_path / "data" / "b"))
+    moves, lines = list[asyncio.Task[None]](), Ledger.lines
+
+    def look(ledger: Ledger, name: str, logs: list[Log]) -> object:
+        if not moves and name == "log-start-offset-checkpoint" and ledger is store.directories[1].ledger:
+            moves.append(asyncio.ensure_future(store.housekeeping.move()))
+        return lines(ledger, name, logs)
+
+    monkeypatch.setattr(Ledger, "lines", look)
+    asyncio.run(write_checkpoints(store, clock))
+    assert log.folder.parent.name == "b"
+    found = crash(tmp_path / "data", tmp_path / "copy").logs["orders", 0]
+    assert (found.start, found.end) == (500, 600)
 
 
 def test_a_name_that_cannot_be_cleared_is_not_given_again(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from ottla.config import load
 from ottla.log import sieve
 from ottla.log.cleaner import survey, swap
 from ottla.log.compaction import Compaction, plan
+from ottla.log.replicate import replicate
 from ottla.records import batch
 from ottla.records.batch import Record, varint
 from ottla.records.compress import Codec, compress
@@ -52,7 +53,7 @@ def test_what_cannot_be_opened_stays_and_the_rest_is_compacted(
     log = a_log(tmp_path, cleanup_policy="compact")
     append(log, keyed(b"k", b"one"))
     append(log, keyed(b"other", b"stays"))
-    log.replicate(memoryview(UNREADABLE[name]), now_ms=NOW_MS)
+    replicate(log, memoryview(UNREADABLE[name]), now_ms=NOW_MS)
     append(log, keyed(b"k", b"two"))
     log.roll(now_ms=NOW_MS)
     append(log, keyed(b"k", b"not closed yet"))

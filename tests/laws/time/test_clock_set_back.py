@@ -17,6 +17,7 @@ from ottla.coord.machine import Caller, Moment
 from ottla.coord.runtime import Runtime
 from ottla.coord.transactions.machine import TIMEOUT
 from ottla.coord.transactions.transaction import TransactionState
+from ottla.log.retention import retain
 from ottla.replica.partition import Partition
 from ottla.wire.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol
 
@@ -56,13 +57,13 @@ def test_checkpoints_go_on_and_deleted_files_go(tmp_path: Path, step_ms: int) ->
         append(log, produced(2))
     asyncio.run(keep_house(store))
     log.delete_before(5)
-    log.retain(NOW_MS)
+    retain(log, NOW_MS)
     store.delete(gone)
     asyncio.run(keep_house(store))
     clock.ms += step_ms
     clock.steady_ms += 60_000
     asyncio.run(keep_house(store))
-    assert log.recovery_point == log.end
+    assert log.durability.recovery_point == log.end
     assert {path.name for path in tmp_path.iterdir()} == {
         "orders-0",
         "recovery-point-offset-checkpoint",
@@ -81,7 +82,7 @@ def test_nothing_is_done_too_early_either(tmp_path: Path) -> None:
     store.delete(store.create("gone", 0, TOPIC_ID, settings(), 0))
     clock.ms += HOUR_MS
     asyncio.run(keep_house(store))
-    assert log.recovery_point == 0
+    assert log.durability.recovery_point == 0
     names = [path.name for path in tmp_path.iterdir()]
     assert len(names) == 2, "the folder that is deleted is still there, and no checkpoint"
 

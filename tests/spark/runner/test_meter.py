@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from ottla.client.cluster import TopicPartition
-from ottla.spark.runner.meter import Meter, Rate, count_records, lag
+from ottla.spark.runner.meter import CountRate, Meter, count_records, lag
 from ottla.spark.runner.rounds import Rounds
 from ottla.spark.source.checkpoint import Position
 
@@ -84,7 +84,7 @@ def test_before_the_first_batch_has_ended_it_says_what_spark_does() -> None:
 
 
 def test_a_rate_is_not_that_of_a_moment() -> None:
-    rate = Rate()
+    rate = CountRate()
     assert rate.at(5.0, 0) == 0.0
     assert rate.at(5.001, 10_000) == 0.0
     assert rate.at(7.0, 10_000) == 5000.0

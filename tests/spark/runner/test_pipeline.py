@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from spark import filling
 
 from ottla.client.failure import Failed
-from ottla.spark.runner import Option, Pipeline, Run, Wrong, state
+from ottla.spark.runner import Option, Pipeline, Run, UsageError, state
 from ottla.spark.runner.pipeline import AGAIN_MAX, retry_when_busy
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def test_durations(make: Callable[..., Run], text: str, seconds: float) -> None:
     ],
 )
 def test_wrong_options_are_refused_by_name(make: Callable[..., Run], options: dict[str, str], sentence: str) -> None:
-    with pytest.raises(Wrong) as error:
+    with pytest.raises(UsageError) as error:
         make(**options)
     assert str(error.value) == sentence
 
@@ -91,13 +91,13 @@ def test_wrong_options_are_refused_by_name(make: Callable[..., Run], options: di
 def test_wrong_values_are_refused_by_name(
     make: Callable[..., Run], options: dict[str, str], ask: Callable[[Run], object], sentence: str
 ) -> None:
-    with pytest.raises(Wrong) as error:
+    with pytest.raises(UsageError) as error:
         ask(make(**options))
     assert str(error.value).startswith(sentence)
 
 
 def test_an_option_without_default_must_be_given(make: Callable[..., Run]) -> None:
-    with pytest.raises(Wrong, match=r"^trial needs --option target=\.\.\.: The other cluster\.$"):
+    with pytest.raises(UsageError, match=r"^trial needs --option target=\.\.\.: The other cluster\.$"):
         make(required=True)
     assert make(required=True, target="x:1")["target"] == "x:1"
 

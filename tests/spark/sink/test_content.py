@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from ottla.client.failure import Failed
-from ottla.spark.sink.content import Content, Plan
-from ottla.spark.sink.decisions import Decision, Prepared, decide, decode
+from ottla.spark.sink.content import BatchPlan, EpochContent
+from ottla.spark.sink.decisions import Prepared, SinkDecision, decide, decode
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PLAN: Final = Plan("0a", '{"visits": {"0": 7}}')
-OTHER: Final = Plan("0b", '{"visits": {"0": 9}}')
+PLAN: Final = BatchPlan("0a", '{"visits": {"0": 7}}')
+OTHER: Final = BatchPlan("0b", '{"visits": {"0": 9}}')
 
 
 def message(rows: int = 3, digest: int = 17, *topics: str) -> Prepared:
@@ -24,13 +24,13 @@ def message(rows: int = 3, digest: int = 17, *topics: str) -> Prepared:
 
 
 def standing(
-    rows: int = 3, digest: int = 17, topics: tuple[str, ...] = ("orders",), plan: Plan | None = PLAN
-) -> Decision:
-    return Decision(4, (), content=Content(rows, digest, topics, plan))
+    rows: int = 3, digest: int = 17, topics: tuple[str, ...] = ("orders",), plan: BatchPlan | None = PLAN
+) -> SinkDecision:
+    return SinkDecision(4, (), content=EpochContent(rows, digest, topics, plan))
 
 
 @pytest.mark.parametrize("plan", [PLAN, OTHER, None])
-def test_the_same_rows_are_done_whatever_was_planned(plan: Plan | None) -> None:
+def test_the_same_rows_are_done_whatever_was_planned(plan: BatchPlan | None) -> None:
     last = standing()
     assert decide(last, "q", 4, [message(1, 2), message(2, 15)], plan) is last
 
@@ -45,7 +45,7 @@ def test_the_same_plan_is_done_whatever_the_rows(caplog: pytest.LogCaptureFixtur
 
 @pytest.mark.parametrize("plan", [OTHER, None])
 @pytest.mark.parametrize(("rows", "told"), [(5, "3 rows, and now has 5: nothing"), (3, "3 rows, and now has 3 others")])
-def test_other_rows_are_refused(plan: Plan | None, rows: int, told: str) -> None:
+def test_other_rows_are_refused(plan: BatchPlan | None, rows: int, told: str) -> None:
     with pytest.raises(Failed, match=f"batch 4 of query q is already in topic orders with {told}") as refused:
         decide(standing(), "q", 4, [message(rows, 18)], plan)
     text = str(refused.value)
@@ -85,13 +85,13 @@ def test_content_is_written_as_it_is_read() -> None:
 
 def test_what_is_decided_anew_has_its_content() -> None:
     fresh = [Prepared("q", 4, 1, 2**64 - 1, ("b",)), Prepared("q", 4, 2, 2, ("a",))]
-    assert decide(None, "q", 4, fresh, PLAN).content == Content(3, 1, ("a", "b"), PLAN)
+    assert decide(None, "q", 4, fresh, PLAN).content == EpochContent(3, 1, ("a", "b"), PLAN)
 
 
-def plan_of(folder: Path, *lines: str) -> Plan | None:
+def plan_of(folder: Path, *lines: str) -> BatchPlan | None:
     (folder / "offsets").mkdir(exist_ok=True)
     (folder / "offsets" / "4").write_text("\n".join(["v1", '{"batchTimestampMs":1}', *lines]))
-    return Plan.read(str(folder), 4)
+    return BatchPlan.read(str(folder), 4)
 
 
 def test_a_plan_is_read_from_the_checkpoint(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_plan_is_read_from_the_checkpoint(tmp_path: Path) -> None:
     first = plan_of(tmp_path, ours, '{"logOffset":3}')
     assert first is not None
     assert first.ends == '{"visits": {"0": 12, "1": 3}} and {"logOffset":3}'
-    assert Plan.read(f"file:{tmp_path}", 4) == Plan.read(f"file://{tmp_path}", 4) == first
+    assert BatchPlan.read(f"file:{tmp_path}", 4) == BatchPlan.read(f"file://{tmp_path}", 4) == first
     second = plan_of(tmp_path, ours.replace("12", "13"), '{"logOffset":3}')
     assert second is not None
     assert second.digest != first.digest
@@ -111,8 +111,8 @@ def test_a_plan_is_read_from_the_checkpoint(tmp_path: Path) -> None:
 def test_what_is_not_there_is_not_known(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     for place in (None, str(tmp_path), "s3a://bucket/checkpoint", "hdfs:///user/x", "bad\0name"):
-        assert Plan.read(place, 4) is None
+        assert BatchPlan.read(place, 4) is None
     (tmp_path / "offsets" / "4").write_bytes(b"\xff\xfe\0")
-    torn = Plan.read(str(tmp_path), 4)
+    torn = BatchPlan.read(str(tmp_path), 4)
     assert torn is not None
     assert torn.ends == ""

@@ -18,7 +18,7 @@ from ottla.client.failure import Failed, Refused
 from ottla.client.transaction import end, enlist, identify, ongoing
 from ottla.spark.sink import coordination, exactly_once
 from ottla.spark.sink.coordination import ClusterPort, place
-from ottla.spark.sink.decisions import Decision, Prepared, TaskPart, Ticket, attempts, decide, decode, driver
+from ottla.spark.sink.decisions import Prepared, SinkDecision, TaskPart, Ticket, attempts, decide, decode, driver
 from ottla.spark.sink.options import SinkOptions
 from ottla.spark.sink.producers import Producer
 from ottla.spark.sink.tally import Tally
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from ottla.client.transaction import Identity
+    from ottla.client.transaction import ProducerIdentity
 
     Broker = Ottla | Kafka
 
@@ -89,7 +89,7 @@ class Query:
         given = {"kafka.bootstrap.servers": "unused:1", "topic": self.name, "kafka.delivery.timeout.ms": "1000"}
         return SinkOptions.load({**given, "exactly.once": "true"})
 
-    def write(self, identity: Identity, rows: Sequence[str]) -> None:
+    def write(self, identity: ProducerIdentity, rows: Sequence[str]) -> None:
         writer = Writer(Producer(self.cluster), self.options, frozenset({"value"}), identity)
         writer.write([table(rows)])
 
@@ -99,7 +99,7 @@ class Query:
     def commit(self, epoch: int, messages: Sequence[Prepared], port: ClusterPort | None = None) -> None:
         exactly_once.commit(port or ClusterPort(self.cluster), epoch, messages)
 
-    def decide(self, epoch: int, messages: Sequence[Prepared]) -> Decision:
+    def decide(self, epoch: int, messages: Sequence[Prepared]) -> SinkDecision:
         """A commit up to its decision, which asks not whether there is time to finish it."""
         port = ClusterPort(self.cluster)
         fence = port.identify(driver(self.name))
@@ -138,11 +138,11 @@ class Stopping(ClusterPort):
         self.left -= 1
         self.done.append(what)
 
-    def identify(self, name: str) -> Identity:
+    def identify(self, name: str) -> ProducerIdentity:
         self.count("identify")
         return super().identify(name)
 
-    def last(self, query: str, *, surely: bool = True) -> Decision | None:
+    def last(self, query: str, *, surely: bool = True) -> SinkDecision | None:
         self.count("last")
         return super().last(query, surely=surely)
 
@@ -150,15 +150,15 @@ class Stopping(ClusterPort):
         self.count("states")
         return super().states(names)
 
-    def open(self, fence: Identity, query: str) -> None:
+    def open(self, fence: ProducerIdentity, query: str) -> None:
         self.count("open")
         super().open(fence, query)
 
-    def append(self, fence: Identity, query: str, decision: Decision | None) -> None:
+    def append(self, fence: ProducerIdentity, query: str, decision: SinkDecision | None) -> None:
         self.count("append")
         super().append(fence, query, decision)
 
-    def end(self, identity: Identity) -> None:
+    def end(self, identity: ProducerIdentity) -> None:
         self.count("end")
         super().end(identity)
 
@@ -256,11 +256,11 @@ def test_of_two_drivers_one_decides(cluster: Cluster, query: Query, moment: str)
     class Overtaken(ClusterPort):
         """Another driver commits before this call of the first one."""
 
-        def open(self, fence: Identity, name: str) -> None:
+        def open(self, fence: ProducerIdentity, name: str) -> None:
             self._before("open")
             super().open(fence, name)
 
-        def append(self, fence: Identity, name: str, decision: Decision | None) -> None:
+        def append(self, fence: ProducerIdentity, name: str, decision: SinkDecision | None) -> None:
             self._before("append")
             super().append(fence, name, decision)
 
@@ -302,7 +302,7 @@ def test_another_querys_open_transaction_hides_nothing(cluster: Cluster, query: 
     )
     fence = port.identify(driver(other))
     port.open(fence, other)
-    port.append(fence, other, Decision(7, ()))
+    port.append(fence, other, SinkDecision(7, ()))
     query.commit(1, messages := query.epoch(1, ["b"]))
     query.commit(1, messages)
     last = port.last(query.name)
@@ -362,13 +362,13 @@ def test_a_decision_far_back_is_found(cluster: Cluster, query: Query) -> None:
     others = (name for number in itertools.count() if place(name := f"many{number}", count) == where)
     for name in itertools.islice(others, 3):
         for epoch in range(coordination.STEP // 5):
-            record(port, name, Decision(epoch, ()))
+            record(port, name, SinkDecision(epoch, ()))
     last = port.last(query.name)
     assert last is not None
     assert (last.epoch, len(last.transactions)) == (0, 1)
 
 
-def record(port: ClusterPort, query: str, decision: Decision) -> None:
+def record(port: ClusterPort, query: str, decision: SinkDecision) -> None:
     fence = port.identify(driver(query))
     port.open(fence, query)
     port.record(fence, query, decision)
@@ -378,7 +378,7 @@ def test_more_partitions_hide_no_decision(broker: Broker, cluster: Cluster) -> N
     port = ClusterPort(cluster)
     count = 2 * cluster.topics([coordination.TOPIC])[coordination.TOPIC].partitions
     moved = next(n for number in itertools.count() if place(n := f"moved{number}", count) != place(n, count // 2))
-    record(port, moved, Decision(3, ()))
+    record(port, moved, SinkDecision(3, ()))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     admin.create_partitions([NewPartitions(coordination.TOPIC, count)])[coordination.TOPIC].result(WAIT_S)
     wait_until(lambda: cluster.topics([coordination.TOPIC])[coordination.TOPIC].partitions == count)
@@ -460,7 +460,10 @@ def test_an_enlisted_partition_without_rows_is_no_matter(cluster: Cluster, query
 
 def test_decisions_are_written_as_they_are_read() -> None:
     part = TaskPart(3, Ticket(5, 7), "ottla-sink/q/1/3.5.7", 9, 2)
-    for decision in (Decision(1, (part, part._replace(task=4, producer_id=-1, epoch=-1))), Decision(2, (), void=True)):
+    for decision in (
+        SinkDecision(1, (part, part._replace(task=4, producer_id=-1, epoch=-1))),
+        SinkDecision(2, (), void=True),
+    ):
         assert decode(decision.encode()) == decision
     with pytest.raises(Failed, match="format 2"):
         decode(b'{"format": 2}')

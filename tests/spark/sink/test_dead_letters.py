@@ -24,7 +24,7 @@ from ottla.spark.sink.writing import Writer, now_ms
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ottla.client.transaction import Identity
+    from ottla.client.transaction import ProducerIdentity
 
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 HOUR_MS: Final = 3_600_000
@@ -53,7 +53,7 @@ class Topic:
         cluster.create(self.name, 2, configs={name.replace("_", "."): one for name, one in configs.items()})
         cluster.create(self.dead, 1)
 
-    def write(self, rows: dict[str, pa.Array], identity: Identity | None = None, **options: str) -> int:
+    def write(self, rows: dict[str, pa.Array], identity: ProducerIdentity | None = None, **options: str) -> int:
         given = {"kafka.bootstrap.servers": "unused:1", "ottla.dead.letter": self.dead}
         given |= {} if "topic" in rows else {"topic": self.name}
         given |= {name.replace("_", "."): one for name, one in options.items()}

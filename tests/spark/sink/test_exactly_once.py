@@ -16,14 +16,24 @@ from spark.sink_model import QUERY, Cluster, World
 
 from ottla.client.failure import Failed, Refused
 from ottla.spark.sink import exactly_once
-from ottla.spark.sink.decisions import Attempt, Decision, Prepared, TaskPart, Ticket, attempts, decide, driver, epoch_of
+from ottla.spark.sink.decisions import (
+    Prepared,
+    SinkDecision,
+    TaskAttempt,
+    TaskPart,
+    Ticket,
+    attempts,
+    decide,
+    driver,
+    epoch_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from spark.sink_model import Port
 
-    from ottla.client.transaction import Identity
+    from ottla.client.transaction import ProducerIdentity
 
 SEEDS: Final = int(os.environ.get("SEEDS", "200"))
 MUTANT_SEEDS: Final = 1000
@@ -58,13 +68,13 @@ class Direct:
         self.identify, self.end = self.cluster.identify, self.cluster.end
         self.states, self.ongoing = self.cluster.states, self.cluster.ongoing
 
-    def last(self, query: str, *, surely: bool = True) -> Decision | None:
+    def last(self, query: str, *, surely: bool = True) -> SinkDecision | None:
         return self.cluster.last(True)
 
-    def open(self, fence: Identity, query: str) -> None:
+    def open(self, fence: ProducerIdentity, query: str) -> None:
         self.cluster.write(fence)
 
-    def record(self, fence: Identity, query: str, decision: Decision | None) -> None:
+    def record(self, fence: ProducerIdentity, query: str, decision: SinkDecision | None) -> None:
         self.cluster.write(fence, decision=decision)
         self.cluster.end(fence)
         self.cluster.mark()
@@ -114,8 +124,8 @@ def test_who_is_refused_as_too_old_finishes_what_was_decided(monkeypatch: pytest
 
 
 def decide_anew(
-    last: Decision | None, query: str, epoch: int, messages: Sequence[Prepared], *_: object, **__: object
-) -> Decision:
+    last: SinkDecision | None, query: str, epoch: int, messages: Sequence[Prepared], *_: object, **__: object
+) -> SinkDecision:
     return decide(None, query, epoch, messages)
 
 
@@ -147,7 +157,7 @@ def commit_before_the_decision(port: Port, epoch: int, messages: Sequence[Prepar
         exactly_once.record(port, fence, query, decision)
 
 
-def finish_quietly(port: Port, query: str, decision: Decision, **_: object) -> None:
+def finish_quietly(port: Port, query: str, decision: SinkDecision, **_: object) -> None:
     for identity in decision.transactions:
         try:
             port.end(identity)
@@ -155,15 +165,15 @@ def finish_quietly(port: Port, query: str, decision: Decision, **_: object) -> N
             continue
 
 
-def sweep_the_younger_too(standing: Decision, query: str, names: Iterable[str]) -> list[str]:
+def sweep_the_younger_too(standing: SinkDecision, query: str, names: Iterable[str]) -> list[str]:
     return [name for name in names if name not in standing.names]
 
 
-def sweep_what_is_decided(standing: Decision, query: str, names: Iterable[str]) -> list[str]:
+def sweep_what_is_decided(standing: SinkDecision, query: str, names: Iterable[str]) -> list[str]:
     return [name for name in names if (epoch_of(query, name) or 0) <= standing.epoch]
 
 
-def take_over_without_a_ticket(last: Decision | None, me: Attempt) -> str:
+def take_over_without_a_ticket(last: SinkDecision | None, me: TaskAttempt) -> str:
     parts: Sequence[TaskPart] = last.parts if last is not None else ()
     return next((part.name for part in parts if part.task == me.task), me.name)
 
@@ -172,7 +182,7 @@ def names_without_tickets(port: Port, query: str, epoch: int, task: int) -> Task
     last = port.last(query, surely=False)
     if last is not None and last.closes(epoch):
         return None
-    return TaskPart(task, Ticket(0, 0), Attempt(query, epoch, task, Ticket(0, 0)).name)
+    return TaskPart(task, Ticket(0, 0), TaskAttempt(query, epoch, task, Ticket(0, 0)).name)
 
 
 # What is broken, and whether transactions time out.

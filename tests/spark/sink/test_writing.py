@@ -37,7 +37,7 @@ from ottla.spark.sink.writing import Writer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ottla.client.transaction import Identity
+    from ottla.client.transaction import ProducerIdentity
 
 PARTITIONS: Final = 5
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -67,7 +67,7 @@ def topic(cluster: Cluster) -> str:
 def write(
     cluster: Cluster,
     *batches: dict[str, pa.Array],
-    identity: Identity | None = None,
+    identity: ProducerIdentity | None = None,
     zone: str = "UTC",
     **options: str,
 ) -> int:

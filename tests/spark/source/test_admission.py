@@ -11,7 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.client.cluster import TopicPartition
-from ottla.spark.source.admission import Loss, Seen, advance, early, failure, pending, ranges, reach, resume, share
+from ottla.spark.source.admission import (
+    ClusterReport,
+    Loss,
+    advance,
+    early,
+    failure,
+    pending,
+    ranges,
+    reach,
+    resume,
+    share,
+)
 from ottla.spark.source.checkpoint import Position, load
 
 A, B = UUID(int=1), UUID(int=2)
@@ -23,10 +34,10 @@ def everything(where: TopicPartition) -> bool:
     return True
 
 
-def seen(*spans: tuple[TopicPartition, int, int], ident: UUID | None = A, cluster: str | None = "c") -> Seen:
+def seen(*spans: tuple[TopicPartition, int, int], ident: UUID | None = A, cluster: str | None = "c") -> ClusterReport:
     earliest = {where: low for where, low, _ in spans}
     high = {where: top for where, _, top in spans}
-    return Seen(cluster, dict.fromkeys({where.topic for where in earliest}, ident), earliest, high, high)
+    return ClusterReport(cluster, dict.fromkeys({where.topic for where in earliest}, ident), earliest, high, high)
 
 
 def at(offset: int, ident: UUID | None = A, cluster: str | None = "c") -> Position:
@@ -111,7 +122,7 @@ def test_the_first_batch_does_not_depend_on_where_a_query_would_start_later() ->
         ),
     ],
 )
-def test_losses(start: Position, now: Seen, said: str, goes_on: tuple[int, int] | None) -> None:
+def test_losses(start: Position, now: ClusterReport, said: str, goes_on: tuple[int, int] | None) -> None:
     end, losses = advance(start, now, everything)
     assert len(losses) == 1
     assert said in str(failure(losses))
@@ -139,7 +150,7 @@ def test_ids_that_are_not_known_prove_nothing() -> None:
 
 
 def test_open_transactions_are_waited_for_and_are_no_loss() -> None:
-    now = Seen("c", {"visits": A}, {VISITS: 0}, {VISITS: 4}, {VISITS: 20})
+    now = ClusterReport("c", {"visits": A}, {VISITS: 0}, {VISITS: 4}, {VISITS: 20})
     end, losses = advance(at(10), now, everything)
     assert (end.offsets, losses) == ({VISITS: 10}, [])
 
@@ -209,13 +220,13 @@ class World:
         self.read: list[tuple[UUID, int, int]] = []
         self.losses = 0
 
-    def seen(self) -> Seen:
+    def seen(self) -> ClusterReport:
         earliest, high = {}, {}
         for name, topic in self.topics.items():
             for index, (low, top) in enumerate(topic.spans):
                 earliest[TopicPartition(name, index)] = low
                 high[TopicPartition(name, index)] = top
-        return Seen("c", {name: topic.ident for name, topic in self.topics.items()}, earliest, high, high)
+        return ClusterReport("c", {name: topic.ident for name, topic in self.topics.items()}, earliest, high, high)
 
     def append(self) -> None:
         topic = self.random.choice(list(self.topics.values()))

@@ -16,7 +16,7 @@ from spark.topics import Topics, numbers
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.records.compress import CorruptError
 from ottla.spark.source.forecast import PartitionSample, Retention, alarming, recent, retention, time_left_s
-from ottla.spark.source.watch import WARN_S, Watch, peek
+from ottla.spark.source.watch import WARN_S, RetentionWatch, peek
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -185,7 +185,7 @@ def test_old_records_that_nobody_reads(ottla: Ottla, caplog: pytest.LogCaptureFi
         assert record_s == old_ms / 1000
         assert size is not None
         assert 5 < size < 100
-        watch = Watch(lambda: cluster, 3_600_000, told.append, now=lambda: clock[0])
+        watch = RetentionWatch(lambda: cluster, 3_600_000, told.append, now=lambda: clock[0])
         watch.stands({where: 3, TopicPartition(name, 1): 0})
         watch.look(cluster)
         assert told == [{}], "one look does not tell where it goes"
@@ -219,7 +219,7 @@ def test_a_look_that_fails_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> N
             raise CorruptError("damaged")
         seen.set()
 
-    watch = Watch(MagicMock(), 3_600_000, lambda more: None)
+    watch = RetentionWatch(MagicMock(), 3_600_000, lambda more: None)
     monkeypatch.setattr(watch, "look", look)
     watch.start()
     try:

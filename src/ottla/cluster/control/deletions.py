@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
 from ottla.cluster.control import ledger, replicas
-from ottla.cluster.control.effects import Unwatch, names_below
+from ottla.cluster.control.effects import UnwatchTopics, names_below
 from ottla.cluster.control.states import PartitionState, ReplicaState
 from ottla.errors import ErrorCode
 
@@ -115,5 +115,5 @@ def finish(context: Context, topic: str) -> Task[None]:
     yield from ledger.remove(context, [znodes.topic_config_path(topic)])
     yield from ledger.remove(context, [znodes.topic_path(topic)])
     yield from ledger.remove(context, [f"{znodes.DELETED_TOPICS}/{topic}"])
-    yield Unwatch([topic])
+    yield UnwatchTopics([topic])
     context.memory.drop_topic(topic)

@@ -41,15 +41,15 @@ class Pause(NamedTuple):
     """Between two slices of long work."""
 
 
-class Watch(NamedTuple):
+class WatchTopics(NamedTuple):
     topics: Sequence[str]
 
 
-class Unwatch(NamedTuple):
+class UnwatchTopics(NamedTuple):
     topics: Sequence[str]
 
 
-Effect: TypeAlias = Read | List | Write | Send | Pause | Watch | Unwatch
+Effect: TypeAlias = Read | List | Write | Send | Pause | WatchTopics | UnwatchTopics
 T = TypeVar("T")
 Task: TypeAlias = Generator[Effect, Any, T]
 

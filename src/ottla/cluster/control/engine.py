@@ -19,7 +19,7 @@ from ottla.cluster import znodes
 from ottla.cluster.control import events
 from ottla.cluster.control.channel import Channel
 from ottla.cluster.control.context import ControlSettings, Deposed
-from ottla.cluster.control.effects import Pause, Send, Unwatch, Watch
+from ottla.cluster.control.effects import Pause, Send, UnwatchTopics, WatchTopics
 from ottla.cluster.control.machine import Machine
 from ottla.cluster.control.messages import versions_of
 from ottla.cluster.control.office import Office
@@ -293,10 +293,10 @@ class Engine:
                     await self._metadata.turns.pause()
                 elif isinstance(effect, Pause):
                     await self._metadata.turns.pause()
-                elif isinstance(effect, Watch):
+                elif isinstance(effect, WatchTopics):
                     for topic in effect.topics:
                         self._watch_topic(topic)
-                elif isinstance(effect, Unwatch):
+                elif isinstance(effect, UnwatchTopics):
                     for topic in effect.topics:
                         self._watches.pop(znodes.topic_path(topic), lambda: None)()
                 else:

@@ -13,7 +13,17 @@ from ottla.cluster import znodes
 from ottla.cluster.control import nodes
 from ottla.cluster.control.context import Deposed
 from ottla.cluster.control.effects import Write, read, read_one
-from ottla.cluster.metadata_store import ANY, BadVersion, Check, Create, Delete, NodeExists, NoNode, Set, StoreError
+from ottla.cluster.metadata_store import (
+    ANY,
+    BadVersion,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    Set,
+    StoreError,
+    VersionCheck,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +43,7 @@ def write(context: Context, transactions: Sequence[Sequence[Op]]) -> Task[list[S
     """Carry out the transactions if this broker is still controller."""
     if not transactions:
         return []
-    check = Check(znodes.CONTROLLER_EPOCH, context.term.version)
+    check = VersionCheck(znodes.CONTROLLER_EPOCH, context.term.version)
     results: list[StoreError | None] = yield Write([(check, *ops) for ops in transactions])
     for error in results:
         if isinstance(error, BadVersion | NoNode) and error.path == znodes.CONTROLLER_EPOCH:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
 from ottla.cluster.control import deletions, ledger, nodes, partitions, replicas
-from ottla.cluster.control.effects import Unwatch, Watch, names_below, read
+from ottla.cluster.control.effects import UnwatchTopics, WatchTopics, names_below, read
 from ottla.cluster.control.memory import Assignment, KnownTopic
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.schema import ZERO_UUID
@@ -30,7 +30,7 @@ def refresh(context: Context) -> Task[None]:
     present = set(names)
     gone = [name for name in memory.topics if name not in present]  # somebody has deleted the node by hand
     if gone:
-        yield Unwatch(gone)
+        yield UnwatchTopics(gone)
         for name in gone:
             memory.drop_topic(name)
     fresh = [name for name in names if name not in memory.topics]
@@ -46,7 +46,7 @@ def load(context: Context, names: Sequence[str]) -> Task[None]:
     """Read topics into memory. They are watched first, so that no change in between is missed."""
     if not names:
         return
-    yield Watch(names)
+    yield WatchTopics(names)
     found = yield from read([znodes.topic_path(name) for name in names])
     nameless = []
     for name, node in zip(names, found, strict=True):

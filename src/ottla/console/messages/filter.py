@@ -49,7 +49,7 @@ MISSING: Final = object()
 
 
 @dataclass(frozen=True)
-class Seen:
+class CandidateRecord:
     """A record as the filter sees it. JSON is parsed once, when a path needs it."""
 
     partition: int
@@ -69,7 +69,7 @@ class Seen:
         return self.parsed[field]
 
 
-Test = Callable[[Seen], bool]
+Test = Callable[[CandidateRecord], bool]
 
 
 class Mistake(Failed):
@@ -166,7 +166,7 @@ def literal(kind: str, text: str) -> Any:
     return {"true": True, "false": False, "null": None}[text]
 
 
-def field(name: str) -> Callable[[Seen], Any]:
+def field(name: str) -> Callable[[CandidateRecord], Any]:
     head, *rest = re.findall(r"[\w-]+", name)
     if head in PLAIN and not rest:
         return lambda seen: getattr(seen, head)
@@ -192,11 +192,11 @@ def walk(value: Any, steps: list[int | str]) -> Any:
     return value
 
 
-def comparison(read: Callable[[Seen], Any], sign: str, wanted: Any) -> Test:
+def comparison(read: Callable[[CandidateRecord], Any], sign: str, wanted: Any) -> Test:
     if sign in SIGNS:
         compare = SIGNS[sign]
 
-        def holds(seen: Seen) -> bool:
+        def holds(seen: CandidateRecord) -> bool:
             value = read(seen)
             if value is MISSING:
                 return False

@@ -16,7 +16,7 @@ from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed
 from ottla.client.fetching import OutOfRange, fetch
 from ottla.client.offsets import at_time, earliest, latest
-from ottla.console.messages.filter import TEXT_MAX, Seen
+from ottla.console.messages.filter import TEXT_MAX, CandidateRecord
 from ottla.errors import BrokerError
 from ottla.records import batch
 
@@ -53,13 +53,13 @@ class Message(NamedTuple):
 
 
 @dataclass
-class Query:
+class MessageQuery:
     topic: str
     start: str = NEWEST
     amount: int = 0  # an offset, or milliseconds since 1970
     partition: int | None = None
     limit: int = 50
-    test: Callable[[Seen], bool] = lambda seen: True
+    test: Callable[[CandidateRecord], bool] = lambda seen: True
 
 
 @dataclass
@@ -86,7 +86,7 @@ class Reading:
         return bool(self.ended)
 
 
-def read(cluster: Cluster, query: Query, reading: Reading) -> Reading:
+def read(cluster: Cluster, query: MessageQuery, reading: Reading) -> Reading:
     """Fill a reading; runs in its own thread."""
     limit = max(1, min(query.limit, LIMIT_MAX))
     topic = cluster.topics([query.topic]).get(query.topic)
@@ -113,7 +113,7 @@ def read(cluster: Cluster, query: Query, reading: Reading) -> Reading:
 
 def backwards(
     cluster: Cluster,
-    query: Query,
+    query: MessageQuery,
     reading: Reading,
     starts: dict[TopicPartition, int],
     ends: dict[TopicPartition, int],
@@ -139,7 +139,7 @@ def backwards(
 
 def forwards(
     cluster: Cluster,
-    query: Query,
+    query: MessageQuery,
     reading: Reading,
     first: dict[TopicPartition, int],
     ends: dict[TopicPartition, int],
@@ -166,7 +166,7 @@ def forwards(
     reading.found.sort(key=lambda one: (one.timestamp, one.partition, one.offset))
 
 
-def follow(cluster: Cluster, query: Query, positions: dict[int, int]) -> Reading:
+def follow(cluster: Cluster, query: MessageQuery, positions: dict[int, int]) -> Reading:
     """New records, for the live tail. Skips ahead if there are more than can be shown."""
     wheres = [TopicPartition(query.topic, index) for index in positions]
     ends = latest(cluster, wheres, committed=True)
@@ -189,8 +189,8 @@ def newest(messages: list[Message]) -> list[Message]:
     return sorted(messages, key=lambda one: (one.timestamp, one.partition, one.offset), reverse=True)
 
 
-def matches(query: Query, record: Message) -> bool:
-    seen = Seen(
+def matches(query: MessageQuery, record: Message) -> bool:
+    seen = CandidateRecord(
         record.partition,
         record.offset,
         record.timestamp,

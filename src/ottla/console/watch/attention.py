@@ -24,7 +24,7 @@ class Finding(NamedTuple):
     link: str
 
 
-class Latest:
+class FindingsCache:
     """Caches the findings of the last snapshot: every open page reads them each second."""
 
     snapshot: Snapshot | None = None
@@ -32,10 +32,10 @@ class Latest:
 
 
 def findings(snapshot: Snapshot) -> list[Finding]:
-    if Latest.snapshot is not snapshot:
-        Latest.found = tuple(find_all(snapshot))
-        Latest.snapshot = snapshot
-    return list(Latest.found)
+    if FindingsCache.snapshot is not snapshot:
+        FindingsCache.found = tuple(find_all(snapshot))
+        FindingsCache.snapshot = snapshot
+    return list(FindingsCache.found)
 
 
 def find_all(snapshot: Snapshot) -> list[Finding]:

@@ -20,7 +20,7 @@ SEEN_S: Final = 3600.0
 SEEN_MAX: Final = 10_000
 
 
-class Query(NamedTuple):
+class SparkQuery(NamedTuple):
     """A Spark query, as described by its commits."""
 
     name: str
@@ -41,11 +41,11 @@ class Edge(NamedTuple):
     lag: int | None
 
 
-def queries(snapshot: Snapshot) -> list[Query]:
+def queries(snapshot: Snapshot) -> list[SparkQuery]:
     return [found for group in snapshot.groups.values() if (found := query(group)) is not None]
 
 
-def query(group: Group) -> Query | None:
+def query(group: Group) -> SparkQuery | None:
     best: dict[str, Any] | None = None
     for lag in group.lags:
         said = parse_metadata(lag.metadata)
@@ -53,7 +53,7 @@ def query(group: Group) -> Query | None:
             best = {**(best or {}), **said}
     if best is None:
         return None
-    return Query(
+    return SparkQuery(
         str(best.get("name") or group.name),
         group.name,
         str(best["query"]),

@@ -19,7 +19,7 @@ SIZE_MAX: Final = 32 << 20
 IN, OUT = b"ottla_bytes_in_total ", b"ottla_bytes_out_total "
 
 
-class Traffic(NamedTuple):
+class ByteRates(NamedTuple):
     """Bytes per second."""
 
     into: float
@@ -31,7 +31,7 @@ class Scraping:
 
     def __init__(self, urls: tuple[str, ...]) -> None:
         self._urls = urls
-        self.traffic: Traffic | None = None
+        self.traffic: ByteRates | None = None
         self._before: dict[str, tuple[float, float, float]] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._live, name="console-metrics", daemon=True)
@@ -43,10 +43,10 @@ class Scraping:
     def _live(self) -> None:
         while not self._stop.is_set():
             rates = [rate for url in self._urls if (rate := self._rate(url)) is not None]
-            self.traffic = Traffic(sum(one.into for one in rates), sum(one.out for one in rates)) if rates else None
+            self.traffic = ByteRates(sum(one.into for one in rates), sum(one.out for one in rates)) if rates else None
             self._stop.wait(EVERY_S)
 
-    def _rate(self, url: str) -> Traffic | None:
+    def _rate(self, url: str) -> ByteRates | None:
         now, before = read(url), self._before.pop(url, None)
         if now is None:
             return None
@@ -54,7 +54,7 @@ class Scraping:
         if before is None or now[0] <= before[0] or now[1] < before[1]:  # restarted: nothing to compare with
             return None
         seconds = now[0] - before[0]
-        return Traffic((now[1] - before[1]) / seconds, max(0.0, now[2] - before[2]) / seconds)
+        return ByteRates((now[1] - before[1]) / seconds, max(0.0, now[2] - before[2]) / seconds)
 
     def close(self) -> None:
         self._stop.set()

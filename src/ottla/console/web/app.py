@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from nicegui import ui
 
-from ottla.console.web.guard import LOOPBACK, Guard, Keys
+from ottla.console.web.guard import LOOPBACK, ConsoleKeys, Guard
 from ottla.console.web.pages import (
     access,
     audit,
@@ -61,7 +61,7 @@ def application(console: Console) -> Guard:
         binding_refresh_interval=None,
     )
     options = console.options
-    keys = Keys(options.token, options.user, options.password)
+    keys = ConsoleKeys(options.token, options.user, options.password)
     return Guard(app, keys, names(options), any_address=options.host in EVERYWHERE and keys.needed)
 
 

@@ -179,7 +179,7 @@ async def attempt(work: Callable[..., Any], *arguments: Any, done: str = "", **n
     return True, result
 
 
-class Stat:
+class StatCard:
     """A number with a name."""
 
     def __init__(self, label: str) -> None:

@@ -60,7 +60,7 @@ p{{color:#c33}}</style><form method="post" action="/login"><h1 style="font-size:
 <button>Log in</button></form></html>"""  # noqa: E501
 
 
-class Keys:
+class ConsoleKeys:
     """Credentials and sessions. Without a token and a user, no login is needed."""
 
     def __init__(self, token: str | None = None, user: str | None = None, password: str | None = None) -> None:
@@ -128,7 +128,7 @@ class Keys:
 
 
 class Guard:
-    def __init__(self, app: Application, keys: Keys, hosts: set[str], *, any_address: bool = False) -> None:
+    def __init__(self, app: Application, keys: ConsoleKeys, hosts: set[str], *, any_address: bool = False) -> None:
         self.app = app
         self._keys = keys
         self._hosts = {host.lower() for host in hosts}

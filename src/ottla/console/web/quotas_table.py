@@ -40,7 +40,7 @@ HOLDERS: Final = {
 PARTS: Final = {USER: "user", CLIENT_ID: "client id", IP: "address"}
 
 
-class Line(NamedTuple):
+class QuotaValue(NamedTuple):
     """One value of one entity."""
 
     entity: Mapping[str, str | None]
@@ -62,7 +62,7 @@ class QuotasTable:
                 ).props("data-mark=quota-add")
                 ui.label("Click a quota to change or remove it.").classes("o-soft")
 
-        self._listing: Listing[Line] = Listing(
+        self._listing: Listing[QuotaValue] = Listing(
             [
                 Column("Who", describe, describe),
                 Column("Limit", spell_value, lambda one: one.value, right=True),
@@ -79,9 +79,9 @@ class QuotasTable:
             tools=tools,
         )
 
-    def _read(self) -> list[Line]:
+    def _read(self) -> list[QuotaValue]:
         found = self._console.actions.quotas()
-        return [Line(quota.entity, key, value) for quota in found for key, value in quota.values.items()]
+        return [QuotaValue(quota.entity, key, value) for quota in found for key, value in quota.values.items()]
 
     async def _add(self) -> None:
         who = user()
@@ -116,7 +116,7 @@ class QuotasTable:
         if wanted:
             await self._set(who, entity, chosen, text)
 
-    async def _change(self, line: Line) -> None:
+    async def _change(self, line: QuotaValue) -> None:
         who = user()
         with ui.dialog() as dialog, ui.card().classes("o-card").style("min-width:min(420px,92vw)"):
             ui.label(describe(line)).classes("o-head o-wrap")
@@ -164,14 +164,14 @@ def read_value(key: str, text: str) -> float:
         raise Failed(f"{text or 'nothing'}: expected {wanted}") from None
 
 
-def describe(line: Line) -> str:
+def describe(line: QuotaValue) -> str:
     return ", ".join(
         f"each {PARTS.get(kind, kind)}" if name is None else f"{PARTS.get(kind, kind)} {name}"
         for kind, name in sorted(line.entity.items(), reverse=True)
     )
 
 
-def spell_value(line: Line) -> str:
+def spell_value(line: QuotaValue) -> str:
     if line.key in (PRODUCE, FETCH):
         return units.size(line.value)
     return f"{line.value:g} %" if line.key == REQUEST else f"{line.value:g}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from nicegui import ui
 
-from ottla.client.acls import Rule
+from ottla.client.acls import AclRule
 from ottla.console.actions import describe_rule, spell_operation
 from ottla.console.web.frame import attempt, sure, user
 from ottla.console.web.listing import Listing
@@ -37,7 +37,7 @@ class RulesTable:
                 ).props("data-mark=rule-add")
                 ui.label("Click a rule to remove it.").classes("o-soft")
 
-        self._listing: Listing[Rule] = Listing(
+        self._listing: Listing[AclRule] = Listing(
             [
                 Column("Who", lambda one: one.principal or "", lambda one: one.principal),
                 Column("From", lambda one: one.host or "", lambda one: one.host, wide=True),
@@ -88,7 +88,7 @@ class RulesTable:
         wanted = await dialog
         chosen = ResourceType[kind.value]
         of_cluster = chosen is ResourceType.CLUSTER
-        rule = Rule(
+        rule = AclRule(
             chosen,
             CLUSTER_NAME if of_cluster else str(name.value or "").strip(),
             Pattern.PREFIXED if prefixed.value and not of_cluster else Pattern.LITERAL,
@@ -103,7 +103,7 @@ class RulesTable:
             if done:
                 await self._listing.load()
 
-    async def _remove(self, rule: Rule) -> None:
+    async def _remove(self, rule: AclRule) -> None:
         who = user()
         if await sure(f"Remove this rule? {describe_rule(rule)}.", "Remove"):
             await attempt(self._console.actions.remove_rule, who, rule, done="The rule is removed")
@@ -115,16 +115,16 @@ def complete_principal(text: str) -> str:
     return text if ":" in text or not text else f"User:{text}"
 
 
-def spell_permission(rule: Rule) -> str:
+def spell_permission(rule: AclRule) -> str:
     return "may" if rule.permission is Permission.ALLOW else "may not"
 
 
-def spell_resource(rule: Rule) -> str:
+def spell_resource(rule: AclRule) -> str:
     kind = KINDS.get(rule.type, rule.type.name)
     if rule.type is ResourceType.CLUSTER:
         return kind
     return f"{kind} {rule.name}" + "…" * (rule.pattern is Pattern.PREFIXED)
 
 
-def tone(rule: Rule) -> str:
+def tone(rule: AclRule) -> str:
     return "o-chip " + ("o-good" if rule.permission is Permission.ALLOW else "o-bad")

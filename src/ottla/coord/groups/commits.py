@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ottla.wire.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
 
 NOW = -1  # no commit time or retention was given
+FOR_EVER_MS = (1 << 63) - 1
 NOT_FOUND_SINCE = 9  # the first OffsetCommit version with GROUP_ID_NOT_FOUND
 NOTHING_COMMITTED = -1
 _new = tuple.__new__  # builds a NamedTuple in a third of the time of calling it
@@ -72,7 +73,7 @@ def commit(
     except BrokerError as error:
         return Decision(replies=[(token, refuse_commit(request, error.code, missing))])
     retention_ms, today_ms = request.retention_time_ms, wall_ms(now_ms)
-    expires_ms = NO_EXPIRY if retention_ms == NOW else today_ms + retention_ms
+    expires_ms = NO_EXPIRY if retention_ms == NOW else min(today_ms + retention_ms, FOR_EVER_MS)
     size_max = machine.rules.metadata_size_max
     records: list[Record] = []
     topics = []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.config import ConfigError
 from ottla.config.group import group_config
-from ottla.coord.coordinator import Coordinator, Shape
+from ottla.coord.coordinator import Coordinator, TopicShape
 from ottla.coord.groups.group import ConsumerRules, GroupRules
 from ottla.coord.groups.machine import GroupMachine
 
@@ -83,8 +83,8 @@ def is_gone(before: Topic, after: Topic | None) -> bool:
     return after is None or (before.id != after.id and any(before.id) and any(after.id))
 
 
-def shape_of(config: BrokerConfig) -> Shape:
-    return Shape(
+def shape_of(config: BrokerConfig) -> TopicShape:
+    return TopicShape(
         TOPIC,
         config.offsets_topic_num_partitions,
         config.offsets_topic_replication_factor,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.coord.coordinator import Coordinator, Shape
+from ottla.coord.coordinator import Coordinator, TopicShape
 from ottla.coord.transactions.ending import Endings
 from ottla.coord.transactions.machine import TransactionMachine, TransactionRules
 from ottla.coord.transactions.verification import Verification
@@ -40,7 +40,7 @@ class Transactions(Coordinator[TransactionMachine]):
             config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
             config.transaction_remove_expired_transaction_cleanup_interval_ms,
         )
-        shape = Shape(
+        shape = TopicShape(
             TOPIC,
             config.transaction_state_log_num_partitions,
             config.transaction_state_log_replication_factor,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ErrorCode, description
-from ottla.handlers.gates.gate import Reply, guards
+from ottla.handlers.gates.gate import EarlyReply, guards
 from ottla.wire.access import Operation
 from ottla.wire.messages.acls import (
     AclCreationResult,
@@ -100,25 +100,25 @@ for right, requests in (
 
 
 @guards(CreateAclsRequest)
-def create_acls(guard: Guard, request: CreateAclsRequest) -> Reply | None:
+def create_acls(guard: Guard, request: CreateAclsRequest) -> EarlyReply | None:
     if guard.allows_cluster(Operation.ALTER):
         return None
     refused = AclCreationResult(error_code=CLUSTER_REFUSED, error_message=description(CLUSTER_REFUSED))
-    return Reply(CreateAclsResponse(results=[refused] * len(request.creations)))
+    return EarlyReply(CreateAclsResponse(results=[refused] * len(request.creations)))
 
 
 @guards(DeleteAclsRequest)
-def delete_acls(guard: Guard, request: DeleteAclsRequest) -> Reply | None:
+def delete_acls(guard: Guard, request: DeleteAclsRequest) -> EarlyReply | None:
     if guard.allows_cluster(Operation.ALTER):
         return None
     refused = DeleteAclsFilterResult(
         error_code=CLUSTER_REFUSED, error_message=description(CLUSTER_REFUSED), matching_acls=[]
     )
-    return Reply(DeleteAclsResponse(filter_results=[refused] * len(request.filters)))
+    return EarlyReply(DeleteAclsResponse(filter_results=[refused] * len(request.filters)))
 
 
 @guards(DescribeUserScramCredentialsRequest)
-def describe_scram(guard: Guard, request: DescribeUserScramCredentialsRequest) -> Steps[Reply | None]:
+def describe_scram(guard: Guard, request: DescribeUserScramCredentialsRequest) -> Steps[EarlyReply | None]:
     if guard.allows_cluster(Operation.DESCRIBE):
         return None
     message = description(CLUSTER_REFUSED)
@@ -130,13 +130,13 @@ def describe_scram(guard: Guard, request: DescribeUserScramCredentialsRequest) -
             )
         )
         yield
-    return Reply(
+    return EarlyReply(
         DescribeUserScramCredentialsResponse(error_code=CLUSTER_REFUSED, error_message=message, results=results)
     )
 
 
 @guards(AlterUserScramCredentialsRequest)
-def alter_scram(guard: Guard, request: AlterUserScramCredentialsRequest) -> Steps[Reply | None]:
+def alter_scram(guard: Guard, request: AlterUserScramCredentialsRequest) -> Steps[EarlyReply | None]:
     if guard.allows_cluster(Operation.ALTER):
         return None
     names = dict.fromkeys(one.name for some in (request.deletions, request.upsertions) for one in some)
@@ -148,11 +148,11 @@ def alter_scram(guard: Guard, request: AlterUserScramCredentialsRequest) -> Step
             )
         )
         yield
-    return Reply(AlterUserScramCredentialsResponse(results=results))
+    return EarlyReply(AlterUserScramCredentialsResponse(results=results))
 
 
 @guards(AlterClientQuotasRequest)
-def alter_quotas(guard: Guard, request: AlterClientQuotasRequest) -> Steps[Reply | None]:
+def alter_quotas(guard: Guard, request: AlterClientQuotasRequest) -> Steps[EarlyReply | None]:
     if guard.allows_cluster(Operation.ALTER_CONFIGS):
         return None
     entries = []
@@ -163,11 +163,11 @@ def alter_quotas(guard: Guard, request: AlterClientQuotasRequest) -> Steps[Reply
             )
         )
         yield
-    return Reply(AlterClientQuotasResponse(entries=entries))
+    return EarlyReply(AlterClientQuotasResponse(entries=entries))
 
 
 @guards(AlterReplicaLogDirsRequest)
-def alter_log_dirs(guard: Guard, request: AlterReplicaLogDirsRequest) -> Steps[Reply | None]:
+def alter_log_dirs(guard: Guard, request: AlterReplicaLogDirsRequest) -> Steps[EarlyReply | None]:
     if guard.allows_cluster(Operation.ALTER):
         return None
     topics: dict[str, list[int]] = {}
@@ -185,11 +185,11 @@ def alter_log_dirs(guard: Guard, request: AlterReplicaLogDirsRequest) -> Steps[R
         )
         for name, partitions in topics.items()
     ]
-    return Reply(AlterReplicaLogDirsResponse(results=results))
+    return EarlyReply(AlterReplicaLogDirsResponse(results=results))
 
 
 @guards(ElectLeadersRequest)
-def elect_leaders(guard: Guard, request: ElectLeadersRequest) -> Steps[Reply | None]:
+def elect_leaders(guard: Guard, request: ElectLeadersRequest) -> Steps[EarlyReply | None]:
     """Also refuse each partition: version 0 has no top-level error."""
     if guard.allows_cluster(Operation.ALTER):
         return None
@@ -201,4 +201,4 @@ def elect_leaders(guard: Guard, request: ElectLeadersRequest) -> Steps[Reply | N
         ]
         results.append(ReplicaElectionResult(topic=topic.topic, partition_result=partitions))
         yield
-    return Reply(ElectLeadersResponse(error_code=CLUSTER_REFUSED, replica_election_results=results))
+    return EarlyReply(ElectLeadersResponse(error_code=CLUSTER_REFUSED, replica_election_results=results))

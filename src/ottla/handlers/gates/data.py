@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ottla.errors import BrokerError, ErrorCode, Hangup
-from ottla.handlers.gates.gate import Reply, at_once, extend, guards, list_refusals, sift_list
+from ottla.handlers.gates.gate import EarlyReply, at_once, extend, guards, list_refusals, sift_list
 from ottla.records.batch import TRANSACTIONAL
 from ottla.replica.sessions import EPOCH_FINAL, EPOCH_INITIAL
 from ottla.wire.access import Operation, ResourceType
@@ -34,7 +34,7 @@ def produce(guard: Guard, request: ProduceRequest) -> Outcome:
     if guard.call.version >= BATCHES and has_transactions(request):
         name = request.transactional_id
         if name is None or not guard.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
-            return Reply(refuse_produce(guard, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+            return EarlyReply(refuse_produce(guard, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     kept: list[TopicProduceData] = []
     refused: list[TopicProduceData] = []
     for topic in request.topic_data:
@@ -44,7 +44,7 @@ def produce(guard: Guard, request: ProduceRequest) -> Outcome:
     if not refused:
         return None
     if not kept:
-        return Reply(refuse_produce(guard, request, TOPIC_REFUSED))
+        return EarlyReply(refuse_produce(guard, request, TOPIC_REFUSED))
     request.topic_data = kept
     if request.acks == 0:  # the allowed part is appended; closing the connection reports the rest
         return lambda response: refuse_produce(guard, request, TOPIC_REFUSED)
@@ -67,7 +67,7 @@ def refuse_produce(guard: Guard, request: ProduceRequest, code: ErrorCode) -> An
 
 
 @guards(FetchRequest)
-def fetch(guard: Guard, request: FetchRequest) -> Steps[Finish | Reply | None]:
+def fetch(guard: Guard, request: FetchRequest) -> Steps[Finish | EarlyReply | None]:
     follows = max(request.replica_id, request.replica_state.replica_id) >= 0  # which of the two depends on the version
     member = follows and guard.allows_cluster(Operation.CLUSTER_ACTION)
     denied = check_session(guard, request)
@@ -86,7 +86,7 @@ def fetch(guard: Guard, request: FetchRequest) -> Steps[Finish | Reply | None]:
             denied.pop((forgotten.topic or forgotten.topic_id, index), None)
             yield
     if denied and not kept and request.session_epoch in (EPOCH_INITIAL, EPOCH_FINAL):
-        return Reply(FetchResponse(responses=(yield from refuse_fetch(denied))))
+        return EarlyReply(FetchResponse(responses=(yield from refuse_fetch(denied))))
     request.topics = kept
 
     def finish(response: FetchResponse) -> Any:

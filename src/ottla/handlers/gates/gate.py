@@ -4,9 +4,9 @@
     def delete_records(guard: Guard, request: DeleteRecordsRequest) -> Steps[Finish | None]: ...
 
 A gate removes from the request what the client may not do, and returns a function that adds the refusals to the answer;
-or None, if nothing was removed. BrokerError refuses the whole request. `Reply` is an answer without the handler. A gate
-that iterates over a list is a generator that yields after each element, and so is the function that iterates over the
-list of an answer: long lists are checked in slices. Other gates are plain functions.
+or None, if nothing was removed. BrokerError refuses the whole request. `EarlyReply` is an answer without the handler.
+A gate that iterates over a list is a generator that yields after each element, and so is the function that iterates
+over the list of an answer: long lists are checked in slices. Other gates are plain functions.
 
 Handlers do not know about gates: without an authorizer none is called. `UNGUARDED` names the APIs that every connected
 client may use; all others must have a gate, which `tests/handlers/gates` checks.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ottla.security.authorizer import Authorizer
     from ottla.wire.schema import Spec
 
-    Outcome: TypeAlias = Finish | "Reply" | None
+    Outcome: TypeAlias = Finish | "EarlyReply" | None
     Handler: TypeAlias = Callable[[Parts, Call, Any], Any]
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ REFUSED: Final = {
 }
 
 
-class Reply(NamedTuple):
+class EarlyReply(NamedTuple):
     """An answer in place of the handler's."""
 
     response: Any
@@ -139,13 +139,13 @@ def check(gate: Callable[[Guard, Any], Any], guard: Guard, request: Any) -> Step
         if outcome.__class__ is GeneratorType:
             outcome = yield from outcome
     except BrokerError as error:
-        return Reply((yield from guard.refuse(request, error.code)))
+        return EarlyReply((yield from guard.refuse(request, error.code)))
     result: Outcome = outcome
     return result
 
 
 def proceed(handler: Handler, parts: Parts, call: Call, request: Any, outcome: Outcome) -> Any:
-    if isinstance(outcome, Reply):
+    if isinstance(outcome, EarlyReply):
         return outcome.response
     response = handler(parts, call, request)
     return response if outcome is None else finish_later(response, outcome)

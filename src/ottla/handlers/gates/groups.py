@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.coord.groups.describing import refuse
 from ottla.errors import BrokerError, ErrorCode
-from ottla.handlers.gates.gate import Reply, extend, guards, list_refusals, sift, sift_list
+from ottla.handlers.gates.gate import EarlyReply, extend, guards, list_refusals, sift, sift_list
 from ottla.wire.access import Operation, ResourceType
 from ottla.wire.messages.commits import (
     OffsetCommitRequest,
@@ -181,7 +181,7 @@ def offset_commit(guard: Guard, request: OffsetCommitRequest) -> Steps[Outcome]:
     known = [topic for topic in refused if not is_unknown(guard, topic)]
     refusals = yield from list_refusals(guard, request, unknown, ErrorCode.UNKNOWN_TOPIC_ID)
     refusals += yield from list_refusals(guard, request, known, TOPIC_REFUSED)
-    return extend("topics", refusals) if request.topics else Reply(OffsetCommitResponse(topics=refusals))
+    return extend("topics", refusals) if request.topics else EarlyReply(OffsetCommitResponse(topics=refusals))
 
 
 def is_unknown(guard: Guard, topic: Any) -> bool:
@@ -210,11 +210,11 @@ def offset_delete(guard: Guard, request: OffsetDeleteRequest) -> Steps[Finish | 
 
 
 @guards(OffsetFetchRequest)
-def offset_fetch(guard: Guard, request: OffsetFetchRequest) -> Steps[Finish | Reply | None]:
+def offset_fetch(guard: Guard, request: OffsetFetchRequest) -> Steps[Finish | EarlyReply | None]:
     if guard.call.version >= MANY_GROUPS:
         return (yield from offset_fetch_of_many(guard, request))
     if not guard.allows(Operation.DESCRIBE, GROUP, request.group_id):
-        return Reply(refuse_group_offsets(guard, request))
+        return EarlyReply(refuse_group_offsets(guard, request))
     if request.topics is None:
         return lambda response: hide_topics(guard, response, [response])
     request.topics, refused = yield from sift(
@@ -227,7 +227,7 @@ def offset_fetch(guard: Guard, request: OffsetFetchRequest) -> Steps[Finish | Re
         for topic in refused
     ]
     if refusals and not request.topics:
-        return Reply(OffsetFetchResponse(topics=refusals))  # in old versions an empty list means all topics
+        return EarlyReply(OffsetFetchResponse(topics=refusals))  # in old versions an empty list means all topics
     return extend("topics", refusals)
 
 

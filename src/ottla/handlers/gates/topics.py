@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ErrorCode, description
-from ottla.handlers.gates.gate import REFUSED, Reply, extend, guards, make_each, sift
+from ottla.handlers.gates.gate import REFUSED, EarlyReply, extend, guards, make_each, sift
 from ottla.security.acl import CLUSTER_NAME
 from ottla.wire.access import Operation, ResourceType
 from ottla.wire.messages.configs import (
@@ -149,7 +149,7 @@ def describe_topic_partitions(guard: Guard, request: DescribeTopicPartitionsRequ
     request.topics, refused = yield from sift(guard, Operation.DESCRIBE, topics, TOPIC, lambda topic: topic.name)
     refusals = yield from make_each(refuse_partitions, [] if everything else [topic.name for topic in refused])
     if not request.topics:
-        return Reply(DescribeTopicPartitionsResponse(topics=refusals))
+        return EarlyReply(DescribeTopicPartitionsResponse(topics=refusals))
     if everything and request.cursor is not None and request.cursor.topic_name != request.topics[0].name:
         request.cursor = None  # its topic is deleted or hidden: the page begins with the next one
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.errors import BrokerError, ErrorCode
-from ottla.handlers.gates.gate import Reply, extend, guards, list_refusals, sift
+from ottla.handlers.gates.gate import EarlyReply, extend, guards, list_refusals, sift
 from ottla.wire.access import Operation, ResourceType
 from ottla.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -44,7 +44,7 @@ def init_producer_id(guard: Guard, request: InitProducerIdRequest) -> None:
 
 
 @guards(AddPartitionsToTxnRequest)
-def add_partitions(guard: Guard, request: AddPartitionsToTxnRequest) -> Steps[Reply | None]:
+def add_partitions(guard: Guard, request: AddPartitionsToTxnRequest) -> Steps[EarlyReply | None]:
     """All or nothing: if one topic is refused, the others are not attempted."""
     if guard.call.version >= FOR_BROKERS:
         guard.demand_cluster(Operation.CLUSTER_ACTION)
@@ -60,7 +60,7 @@ def add_partitions(guard: Guard, request: AddPartitionsToTxnRequest) -> Steps[Re
         results += yield from list_refusals(
             guard, request, topics, code, of="v3_and_below_topics", into="results_by_topic_v3_and_below"
         )
-    return Reply(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results))
+    return EarlyReply(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results))
 
 
 @guards(AddOffsetsToTxnRequest)
@@ -86,7 +86,7 @@ def txn_offset_commit(guard: Guard, request: TxnOffsetCommitRequest) -> Steps[Ou
     guard.demand(Operation.READ, GROUP, request.group_id)
     request.topics, refused = yield from sift(guard, Operation.READ, request.topics, TOPIC, lambda topic: topic.name)
     refusals = yield from list_refusals(guard, request, refused, TOPIC_REFUSED)
-    return extend("topics", refusals) if request.topics else Reply(TxnOffsetCommitResponse(topics=refusals))
+    return extend("topics", refusals) if request.topics else EarlyReply(TxnOffsetCommitResponse(topics=refusals))
 
 
 @guards(DescribeTransactionsRequest)

@@ -3,6 +3,6 @@
 The built-in pipelines are in `ottla.spark.pipelines`. Users' own files import from `ottla.spark.pipeline`.
 """
 
-from ottla.spark.runner.pipeline import Option, Pipeline, Run, Wrong, main, nearest
+from ottla.spark.runner.pipeline import Option, Pipeline, Run, UsageError, main, nearest
 
-__all__ = ["Option", "Pipeline", "Run", "Wrong", "main", "nearest"]
+__all__ = ["Option", "Pipeline", "Run", "UsageError", "main", "nearest"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from ottla.spark.runner import Option, Pipeline, Wrong
+from ottla.spark.runner import Option, Pipeline, UsageError
 from ottla.spark.runner.state import default_folder
 
 BOOTSTRAP: Final = "localhost:9092"
@@ -104,6 +104,6 @@ def pairs(flag: str, texts: Iterable[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            raise Wrong(f"{flag} {text}: expected name=value")
+            raise UsageError(f"{flag} {text}: expected name=value")
         found[name.strip()] = value
     return found

@@ -10,7 +10,7 @@ from typing import Final
 
 from ottla.client.failure import Failed
 from ottla.spark import pipelines
-from ottla.spark.runner import Pipeline, Wrong, nearest
+from ottla.spark.runner import Pipeline, UsageError, nearest
 
 VARIABLE: Final = "PIPELINE"
 
@@ -26,7 +26,7 @@ def find(name_or_file: str) -> Pipeline:
     names = builtin_names()
     if name_or_file not in names:
         hint = nearest(name_or_file, names).replace("it has", "there are")
-        raise Wrong(f"there is no pipeline {name_or_file}: {hint}; a file of your own ends in .py")
+        raise UsageError(f"there is no pipeline {name_or_file}: {hint}; a file of your own ends in .py")
     return load_builtin(name_or_file)
 
 
@@ -47,11 +47,11 @@ def is_file(name_or_file: str) -> bool:
 def load(path: Path) -> Pipeline:
     """A pipeline from a file. Its functions are pickled by value for Spark's workers, which cannot import the file."""
     if not path.is_file():
-        raise Wrong(f"there is no file {path}: `ottla pipeline new NAME` writes one")
+        raise UsageError(f"there is no file {path}: `ottla pipeline new NAME` writes one")
     module = import_file(path)
     pipeline = getattr(module, VARIABLE, None)
     if not isinstance(pipeline, Pipeline):
-        raise Wrong(
+        raise UsageError(
             f"{path} has no {VARIABLE} = Pipeline(...): `ottla pipeline new NAME` shows what a pipeline looks like"
         )
     from pyspark import cloudpickle

@@ -13,7 +13,7 @@ FRAME: Final = re.compile(r"^\s+(at |File |~|\^|\.\.\. \d+ more)|^\s*$|^=== ")
 TAIL: Final = re.compile(r"\s*\bSQLSTATE: \w{5}.*")  # Spark's code for the kind of error, and whatever follows it
 NAMED: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ([^\n]+)")
 JAVA_NAME: Final = re.compile(r"(?:\b[a-z_]+\.)+([A-Z]\w+)(?:Exception|Error)?: ")
-OURS: Final = {"Failed", "Refused", "Unreachable", "OutOfRange", "Wrong", "InUse", "FolderInUse"}
+OURS: Final = {"Failed", "Refused", "Unreachable", "OutOfRange", "UsageError", "InUse", "FolderInUse"}
 LENGTH_MAX: Final = 600
 TOO_BUSY: Final = "Python worker failed to connect back"
 

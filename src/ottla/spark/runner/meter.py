@@ -37,7 +37,7 @@ class Count:
         self.lag: int | None = None
         self.aside = 0
         self._seen: tuple[int, str] | None = None
-        self._rate = Rate()
+        self._rate = CountRate()
         self._rate.at(time.monotonic(), 0)
 
     def read(self, query: "StreamingQuery") -> QueryProgress:
@@ -57,7 +57,7 @@ class Count:
         return QueryProgress(self.name, self.batch, self.rows, rate, self.lag, self.aside, doing)
 
 
-class Rate:
+class CountRate:
     """How fast a count grows, averaged over the last few readings."""
 
     def __init__(self) -> None:

@@ -46,7 +46,7 @@ Planned = TypeVar("Planned")
 UNIT_S = {"ms": 0.001, "mi": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-class Wrong(Failed):
+class UsageError(Failed):
     """Invalid command line."""
 
 
@@ -84,12 +84,12 @@ class Pipeline:
         known = {option.name: option for option in self.options}
         for name, value in given.items():
             if name not in known:
-                raise Wrong(f"{self.name} has no option {name}: {nearest(name, known)}")
+                raise UsageError(f"{self.name} has no option {name}: {nearest(name, known)}")
             choices = known[name].choices
             if choices and value not in choices:
-                raise Wrong(f"{name}={value}: choose one of {', '.join(choices)}")
+                raise UsageError(f"{name}={value}: choose one of {', '.join(choices)}")
         if missing := [option for option in self.options if option.default is None and option.name not in given]:
-            raise Wrong(f"{self.name} needs --option {missing[0].name}=...: {missing[0].summary}")
+            raise UsageError(f"{self.name} needs --option {missing[0].name}=...: {missing[0].summary}")
         return {option.name: given.get(option.name, option.default or "") for option in self.options}
 
 
@@ -140,19 +140,19 @@ class Run:
         try:
             return int(text.replace("_", ""))
         except ValueError:
-            raise Wrong(f"{option}={text}: expected a whole number") from None
+            raise UsageError(f"{option}={text}: expected a whole number") from None
 
     def number(self, option: str) -> float:
         text = self[option]
         try:
             return float(text)
         except ValueError:
-            raise Wrong(f"{option}={text}: expected a number") from None
+            raise UsageError(f"{option}={text}: expected a number") from None
 
     def flag(self, option: str) -> bool:
         text = self[option].lower()
         if text not in ("true", "false", "yes", "no", "1", "0"):
-            raise Wrong(f"{option}={text}: expected true or false")
+            raise UsageError(f"{option}={text}: expected true or false")
         return text in ("true", "yes", "1")
 
     def seconds(self, option: str) -> float:
@@ -160,7 +160,7 @@ class Run:
         text = self[option]
         found = DURATION.fullmatch(text)
         if not found:
-            raise Wrong(f"{option}={text}: expected a duration such as 30 seconds, 5m or 1 hour")
+            raise UsageError(f"{option}={text}: expected a duration such as 30 seconds, 5m or 1 hour")
         unit = found[2] or "s"
         return float(found[1]) * UNIT_S.get(unit[:2], UNIT_S[unit[0]])
 

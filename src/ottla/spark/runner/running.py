@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from ottla.client.failure import Failed
-from ottla.spark.runner import Pipeline, Run, Wrong
+from ottla.spark.runner import Pipeline, Run, UsageError
 from ottla.spark.runner.arguments import ONCE_COUNT, new_parser, pairs
 from ottla.spark.runner.board import Board
 from ottla.spark.runner.causes import sentence
@@ -47,7 +47,7 @@ def run(pipeline: Pipeline, arguments: list[str], *, program: str, properties: M
             return generate_only(here)
         reach(here)
         return run_in_folder(here, given)
-    except Wrong as error:
+    except UsageError as error:
         return complain(str(error), 2)
     except Failed as error:
         return complain(str(error), 1)
@@ -59,7 +59,7 @@ def run(pipeline: Pipeline, arguments: list[str], *, program: str, properties: M
 
 def plan_run(pipeline: Pipeline, given: argparse.Namespace, unseen: Mapping[str, str]) -> Run:
     if (given.generate or given.generate_only) and pipeline.generate is None:
-        raise Wrong(f"{pipeline.name} generates no input of its own: remove --generate")
+        raise UsageError(f"{pipeline.name} generates no input of its own: remove --generate")
     folder = (given.folder or default_folder(os.environ) / pipeline.name).expanduser()
     ends = given.once or given.generate_only
     properties = pairs("--property", given.property)
@@ -128,7 +128,7 @@ def run_to_end(run: Run, board: Board, *, generate: bool) -> int:
     try:
         carry_out(run, generate=generate)
         board.last_look(run)
-    except Wrong as error:
+    except UsageError as error:
         board.end(run, FAILED, str(error))
         raise
     except Failed as error:

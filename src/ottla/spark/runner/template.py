@@ -12,7 +12,7 @@ from string import Template
 from typing import Final
 
 from ottla.client.failure import Failed
-from ottla.spark.runner import Wrong
+from ottla.spark.runner import UsageError
 
 NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
@@ -159,10 +159,10 @@ def read(bootstrap: str) -> list[dict]:
 def write_files(name: str, folder: Path) -> list[Path]:
     """Write both files; existing files are not overwritten."""
     if not NAME.fullmatch(name):
-        raise Wrong(f"{name}: a pipeline's name has small letters, digits and single hyphens, such as word-count")
+        raise UsageError(f"{name}: a pipeline's name has small letters, digits and single hyphens, such as word-count")
     stem = name.replace("-", "_")
     if stem in sys.stdlib_module_names:
-        raise Wrong(f"{name}: Python has a module of this name, which {stem}.py would shadow: choose another name")
+        raise UsageError(f"{name}: Python has a module of this name, which {stem}.py would shadow: choose another name")
     files = {folder / f"{stem}.py": PIPELINE, folder / f"test_{stem}.py": TEST}
     if there := [path for path in files if path.exists()]:
         raise Failed(f"{there[0]} already exists: choose another name, or --folder")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 
-class Kind(Protocol):
+class ColumnKind(Protocol):
     def __call__(self, kind: DataType) -> bool: ...
 
 
@@ -44,7 +44,7 @@ def _headers(kind: DataType) -> bool:
 
 
 # Column → check of its type, the names of the allowed types, and how to convert to them.
-KINDS: Final[dict[str, tuple[Kind, str, str]]] = {
+KINDS: Final[dict[str, tuple[ColumnKind, str, str]]] = {
     "topic": (lambda kind: isinstance(kind, StringType), "string", "cast it to string"),
     "key": (_text, "string or binary", "cast it to string, or encode it"),
     "value": (_text, "string or binary", "cast it to string, or combine several columns with to_json(struct(...))"),

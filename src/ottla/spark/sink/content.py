@@ -10,7 +10,7 @@ computes what it would write, and compares:
                same batch, even if its rows come out differently this time, as with rand() in the query
     digest     otherwise the rows must be the same, in any order and split into any tasks: see `ottla.records.digest`
 
-Pure, except `Plan.read`.
+Pure, except `BatchPlan.read`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ ENDS_MAX: Final = 4096  # characters of offsets in a decision: longer ones are u
 SHOWN: Final = 5  # topics in a message
 
 
-class Plan(NamedTuple):
+class BatchPlan(NamedTuple):
     """A batch as Spark planned it."""
 
     digest: str
     ends: str  # where each of its sources ends; empty if that is too long
 
     @classmethod
-    def read(cls, checkpoint: str | None, epoch: int) -> Plan | None:
+    def read(cls, checkpoint: str | None, epoch: int) -> BatchPlan | None:
         """From the checkpoint of a query; None if that is not on this machine's file system."""
         if checkpoint is None:
             return None
@@ -73,22 +73,24 @@ def format_offset(line: str) -> str:
     return json.dumps(topics)
 
 
-class Content(NamedTuple):
+class EpochContent(NamedTuple):
     """What all tasks of an epoch have written together."""
 
     rows: int
     digest: int
     topics: tuple[str, ...]
-    plan: Plan | None = None
+    plan: BatchPlan | None = None
 
 
-def load(given: dict[str, Any]) -> Content:
+def load(given: dict[str, Any]) -> EpochContent:
     """The content from its JSON form."""
     plan = given["plan"]
-    return Content(given["rows"], given["digest"], tuple(given["topics"]), Plan(*plan) if plan is not None else None)
+    return EpochContent(
+        given["rows"], given["digest"], tuple(given["topics"]), BatchPlan(*plan) if plan is not None else None
+    )
 
 
-def compare(query: str, epoch: int, there: Content, now: Content) -> None:
+def compare(query: str, epoch: int, there: EpochContent, now: EpochContent) -> None:
     """Raise Failed if an epoch that is already in its topics would have other content now."""
     if there.topics and now.topics and there.topics != now.topics:
         raise Failed(

@@ -29,7 +29,7 @@ from ottla.records import batch
 from ottla.records.compress import Codec
 from ottla.records.markers import COMMIT, read_type
 from ottla.records.murmur2 import murmur2
-from ottla.spark.sink.decisions import Decision, decode
+from ottla.spark.sink.decisions import SinkDecision, decode
 from ottla.spark.sink.exactly_once import IdState
 from ottla.wire.messages.transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from ottla.client.cluster import Cluster
     from ottla.client.connection import Connection
-    from ottla.client.transaction import Identity
+    from ottla.client.transaction import ProducerIdentity
 
 TOPIC: Final = "_ottla_sink"
 PARTITIONS: Final = 8
@@ -72,10 +72,10 @@ class ClusterPort:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def identify(self, name: str) -> Identity:
+    def identify(self, name: str) -> ProducerIdentity:
         return identify(self._cluster, name, timeout_ms=TIMEOUT_MS)
 
-    def end(self, identity: Identity) -> None:
+    def end(self, identity: ProducerIdentity) -> None:
         end(self._cluster, identity, commit=True)
 
     def ongoing(self, prefix: str) -> list[str]:
@@ -106,7 +106,7 @@ class ClusterPort:
 
     # ------------------------------------------------------------------ the log of decisions
 
-    def last(self, query: str, *, surely: bool = True) -> Decision | None:
+    def last(self, query: str, *, surely: bool = True) -> SinkDecision | None:
         """The last decision. Without `surely` (in a task) one may be missed; a driver must not miss any.
 
         A broker that has just started may briefly report that a topic does not exist; trying to create it gives the
@@ -123,14 +123,14 @@ class ClusterPort:
             found = self._last_in(TopicPartition(TOPIC, index), query)
         return found
 
-    def open(self, fence: Identity, query: str) -> None:
+    def open(self, fence: ProducerIdentity, query: str) -> None:
         enlist(self._cluster, fence, [self._place(query)])
 
-    def record(self, fence: Identity, query: str, decision: Decision | None) -> None:
+    def record(self, fence: ProducerIdentity, query: str, decision: SinkDecision | None) -> None:
         self.append(fence, query, decision)
         self.end(fence)
 
-    def append(self, fence: Identity, query: str, decision: Decision | None) -> None:
+    def append(self, fence: ProducerIdentity, query: str, decision: SinkDecision | None) -> None:
         """The first half of `record`: it takes effect when the fence's transaction is committed."""
         where = self._place(query)
         value = decision.encode() if decision is not None else None
@@ -169,7 +169,7 @@ class ClusterPort:
                 "it with cleanup.policy=compact and let this user read and write it"
             ) from None
 
-    def _last_in(self, where: TopicPartition, query: str) -> Decision | None:
+    def _last_in(self, where: TopicPartition, query: str) -> SinkDecision | None:
         # In this order: what is stable now has its marker before the end that is requested next.
         stable = offsets.latest(self._cluster, [where], committed=True)[where]
         first, stop = (ask(self._cluster, [where])[where] for ask in (offsets.earliest, offsets.latest))

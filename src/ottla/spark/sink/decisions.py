@@ -29,13 +29,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pyspark.sql.datasource import WriterCommitMessage
 
 from ottla.client.failure import Failed
-from ottla.client.transaction import Identity
-from ottla.spark.sink.content import Content, compare, load
+from ottla.client.transaction import ProducerIdentity
+from ottla.spark.sink.content import EpochContent, compare, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ottla.spark.sink.content import Plan
+    from ottla.spark.sink.content import BatchPlan
 
 PREFIX: Final = "ottla-sink/"
 FORMAT: Final = 1  # of a decision in the log
@@ -73,7 +73,7 @@ class Ticket(NamedTuple):
         return self.producer_id == other.producer_id and self.number == other.number + 1
 
 
-class Attempt(NamedTuple):
+class TaskAttempt(NamedTuple):
     """One try of one task to write its rows of one epoch."""
 
     query: str
@@ -98,8 +98,8 @@ class TaskPart(NamedTuple):
     epoch: int = NOBODY
 
     @property
-    def identity(self) -> Identity:
-        return Identity(self.name, self.producer_id, self.epoch)
+    def identity(self) -> ProducerIdentity:
+        return ProducerIdentity(self.name, self.producer_id, self.epoch)
 
 
 @dataclass(frozen=True)
@@ -116,16 +116,16 @@ class Prepared(WriterCommitMessage):
     part: TaskPart | None = None  # None: no rows, no transaction
 
 
-class Decision(NamedTuple):
+class SinkDecision(NamedTuple):
     """The record in the log: the transactions that make up the epoch."""
 
     epoch: int
     parts: tuple[TaskPart, ...]
     void: bool = False  # none of its transactions could be committed: the epoch is open again
-    content: Content | None = None  # None: decided by an Ottla version that did not store it
+    content: EpochContent | None = None  # None: decided by an Ottla version that did not store it
 
     @property
-    def transactions(self) -> list[Identity]:
+    def transactions(self) -> list[ProducerIdentity]:
         return [part.identity for part in self.parts if part.producer_id != NOBODY]
 
     @property
@@ -148,7 +148,7 @@ class Decision(NamedTuple):
         return json.dumps(record).encode()
 
 
-def decode(value: bytes) -> Decision:
+def decode(value: bytes) -> SinkDecision:
     given = json.loads(value)
     if given["format"] != FORMAT:
         raise Failed(
@@ -157,18 +157,18 @@ def decode(value: bytes) -> Decision:
         )
     parts = (TaskPart(task, Ticket(owner, number), *rest) for task, owner, number, *rest in given["parts"])
     content = given.get("content")
-    return Decision(given["epoch"], tuple(parts), given["void"], load(content) if content is not None else None)
+    return SinkDecision(given["epoch"], tuple(parts), given["void"], load(content) if content is not None else None)
 
 
 def decide(
-    last: Decision | None,
+    last: SinkDecision | None,
     query: str,
     epoch: int,
     messages: Sequence[Prepared],
-    plan: Plan | None = None,
+    plan: BatchPlan | None = None,
     *,
     keep: bool = False,
-) -> Decision:
+) -> SinkDecision:
     """The decision about an epoch: `last` if it already decides this epoch, otherwise a new one.
 
     `plan` is what Spark planned for the epoch, if known. With `keep` the user accepts the existing decision for the
@@ -194,17 +194,17 @@ def decide(
         )
     parts = {part.task: part._replace(producer_id=NOBODY, epoch=NOBODY) for part in last.parts} if last else {}
     parts |= {message.part.task: message.part for message in messages if message.part is not None}
-    return Decision(epoch, tuple(parts[task] for task in sorted(parts)), content=content)
+    return SinkDecision(epoch, tuple(parts[task] for task in sorted(parts)), content=content)
 
 
-def total(messages: Sequence[Prepared], plan: Plan | None) -> Content:
+def total(messages: Sequence[Prepared], plan: BatchPlan | None) -> EpochContent:
     """What all tasks write together."""
     topics = {topic for message in messages for topic in message.topics}
     digest = sum(message.digest for message in messages) % 2**64
-    return Content(sum(message.rows for message in messages), digest, tuple(sorted(topics)), plan)
+    return EpochContent(sum(message.rows for message in messages), digest, tuple(sorted(topics)), plan)
 
 
-def choose_id(last: Decision | None, me: Attempt) -> str:
+def choose_id(last: SinkDecision | None, me: TaskAttempt) -> str:
     """The transactional id of an attempt: the last one of its task, if the tickets show that nobody else has it."""
     for part in last.parts if last is not None else ():
         if part.task == me.task and me.ticket.follows(part.ticket):
@@ -212,7 +212,7 @@ def choose_id(last: Decision | None, me: Attempt) -> str:
     return me.name
 
 
-def dead(standing: Decision, query: str, names: Iterable[str]) -> list[str]:
+def dead(standing: SinkDecision, query: str, names: Iterable[str]) -> list[str]:
     """Ids whose transactions no decision has or will have, given this one."""
     names = set(names) - standing.names
     return sorted(name for name in names if (epoch := epoch_of(query, name)) is not None and epoch <= standing.epoch)

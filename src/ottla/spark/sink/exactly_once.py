@@ -27,9 +27,9 @@ from ottla.client.failure import Failed, Refused
 from ottla.errors import ErrorCode
 from ottla.spark.sink.decisions import (
     NOBODY,
-    Attempt,
-    Decision,
     Prepared,
+    SinkDecision,
+    TaskAttempt,
     TaskPart,
     Ticket,
     attempts,
@@ -43,8 +43,8 @@ from ottla.spark.sink.decisions import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ottla.client.transaction import Identity
-    from ottla.spark.sink.content import Plan
+    from ottla.client.transaction import ProducerIdentity
+    from ottla.spark.sink.content import BatchPlan
 
 log = logging.getLogger(__name__)
 
@@ -71,11 +71,11 @@ class IdState(NamedTuple):
 
 
 class Port(Protocol):
-    def identify(self, name: str) -> Identity:
+    def identify(self, name: str) -> ProducerIdentity:
         """A new producer epoch for a transactional id. When this returns, an open transaction under the id is aborted,
         and no other holder of the id can do anything."""
 
-    def end(self, identity: Identity) -> None:
+    def end(self, identity: ProducerIdentity) -> None:
         """Commit the open transaction. Raises Refused with a code of LOST if that is no longer possible."""
 
     def states(self, names: Sequence[str]) -> dict[str, IdState]:
@@ -84,13 +84,13 @@ class Port(Protocol):
     def ongoing(self, prefix: str) -> list[str]:
         """Ids with this prefix that have an open transaction."""
 
-    def last(self, query: str, *, surely: bool = True) -> Decision | None:
+    def last(self, query: str, *, surely: bool = True) -> SinkDecision | None:
         """The last decision whose record is committed. Without `surely`, it may be an earlier one, or none."""
 
-    def open(self, fence: Identity, query: str) -> None:
+    def open(self, fence: ProducerIdentity, query: str) -> None:
         """Begin the fence's transaction. `states` then has its start by the brokers' clock."""
 
-    def record(self, fence: Identity, query: str, decision: Decision | None) -> None:
+    def record(self, fence: ProducerIdentity, query: str, decision: SinkDecision | None) -> None:
         """Append a decision in the open transaction of the fence, and commit it; None deletes the query's decisions."""
 
 
@@ -101,14 +101,14 @@ def begin(port: Port, query: str, epoch: int, task: int) -> TaskPart | None:
         return None
     drawn = port.identify(dispenser(query, task))
     ticket = Ticket(drawn.producer_id, drawn.epoch)
-    return TaskPart(task, ticket, choose_id(last, Attempt(query, epoch, task, ticket)))
+    return TaskPart(task, ticket, choose_id(last, TaskAttempt(query, epoch, task, ticket)))
 
 
 def begin_alone(query: str, epoch: int, task: int, attempt: int) -> TaskPart:
     """The same for a query that its driver has just created: nothing is decided, and Spark has numbered its
     attempts."""
     ticket = Ticket(NOBODY, attempt)
-    return TaskPart(task, ticket, Attempt(query, epoch, task, ticket).name)
+    return TaskPart(task, ticket, TaskAttempt(query, epoch, task, ticket).name)
 
 
 def commit(
@@ -116,7 +116,7 @@ def commit(
     epoch: int,
     messages: Sequence[Prepared],
     *,
-    plan: Plan | None = None,
+    plan: BatchPlan | None = None,
     lost_epoch: int | None = None,
     kept_epoch: int | None = None,
     alone: bool = False,
@@ -177,7 +177,7 @@ def of(messages: Iterable[Prepared]) -> str | None:
     return next((message.query for message in messages), None)
 
 
-def without(decision: Decision, ongoing: Iterable[str]) -> Decision:
+def without(decision: SinkDecision, ongoing: Iterable[str]) -> SinkDecision:
     """The decision without ids that were kept for their task's next rows but have an open transaction.
 
     An attempt of an earlier run has taken such an id with the next ticket, so nobody will take it again. If it stayed
@@ -187,7 +187,7 @@ def without(decision: Decision, ongoing: Iterable[str]) -> Decision:
     return decision._replace(parts=tuple(part for part in decision.parts if part.name not in taken))
 
 
-def verify(query: str, decision: Decision, states: Mapping[str, IdState], fence: IdState | None) -> None:
+def verify(query: str, decision: SinkDecision, states: Mapping[str, IdState], fence: IdState | None) -> None:
     """Nothing may be decided that cannot be finished: a transaction may have timed out, or be about to.
 
     Ages are measured by the brokers' clocks: the fence's own transaction has just begun.
@@ -245,7 +245,7 @@ def overtaken(query: str, epoch: int) -> Failed:
     )
 
 
-def finish(port: Port, query: str, decision: Decision, *, accept_loss: bool = False) -> None:
+def finish(port: Port, query: str, decision: SinkDecision, *, accept_loss: bool = False) -> None:
     """Commit what was decided. A transaction that timed out since then is lost, and that is reported."""
     lost = []
     for identity in decision.transactions:
@@ -286,7 +286,7 @@ MOVED_ON: Final = "moved on"
 FORGOTTEN: Final = "forgotten"
 
 
-def fate(port: Port, lost: Identity) -> str:
+def fate(port: Port, lost: ProducerIdentity) -> str:
     """What happened to a transaction that was decided and cannot be committed.
 
     Brokers abort a transaction that times out under the next producer epoch, and that is the last state. Any other
@@ -300,16 +300,16 @@ def fate(port: Port, lost: Identity) -> str:
     return ABORTED if same and state.name in ABORTS else MOVED_ON
 
 
-def undo(port: Port, query: str, decision: Decision) -> None:
+def undo(port: Port, query: str, decision: SinkDecision) -> None:
     """Reopen an epoch of which nothing was committed, unless somebody did so meanwhile."""
     fence = port.identify(driver(query))
     if port.last(query) == decision:
         with only_driver(query, decision.epoch):
             port.open(fence, query)
-            port.record(fence, query, Decision(decision.epoch, (), void=True))
+            port.record(fence, query, SinkDecision(decision.epoch, (), void=True))
 
 
-def sweep(port: Port, query: str, decision: Decision) -> None:
+def sweep(port: Port, query: str, decision: SinkDecision) -> None:
     """Abort what losing attempts and dead drivers left open, so that read_committed consumers need not wait for its
     timeout.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from ottla.client.cluster import Cluster
-    from ottla.client.transaction import Identity
+    from ottla.client.transaction import ProducerIdentity
     from ottla.spark.sink.options import SinkOptions
 
 KEPT_MAX: Final = 4  # clusters, or option sets for one, that a worker keeps
@@ -31,11 +31,11 @@ _kept: dict[Hashable, Producer] = {}  # least recently used first
 @dataclass
 class Producer:
     cluster: Cluster
-    identity: Identity | None = None
+    identity: ProducerIdentity | None = None
     sequences: dict[str, dict[int, int]] = field(default_factory=dict)  # by topic and partition: the next one
     returned: float = 0.0
 
-    def identify(self, options: SinkOptions) -> Identity | None:
+    def identify(self, options: SinkOptions) -> ProducerIdentity | None:
         """The producer id for at-least-once writes, if idempotence is on."""
         if self.identity is None and options.idempotent:
             self.identity = identify(self.cluster, None, timeout_ms=options.transaction_timeout_ms)

@@ -27,7 +27,7 @@ LETTER_OVERHEAD: Final = 2_000  # of a dead letter: our headers, the longest rea
 HEADER_OVERHEAD: Final = 10
 
 
-class Limits(NamedTuple):
+class TopicLimits(NamedTuple):
     """What a topic accepts."""
 
     partitions: int
@@ -38,7 +38,7 @@ class Limits(NamedTuple):
     after_ms: int | None = None
 
     @classmethod
-    def of(cls, partitions: int, record_bytes: int, batch_bytes: int, configs: dict[str, str]) -> Limits:
+    def of(cls, partitions: int, record_bytes: int, batch_bytes: int, configs: dict[str, str]) -> TopicLimits:
         before_ms = after_ms = None
         if configs.get("message.timestamp.type") != "LogAppendTime":
             before_ms, after_ms = (
@@ -49,31 +49,31 @@ class Limits(NamedTuple):
         return cls(partitions, record_bytes, batch_bytes, needs_key, before_ms, after_ms)
 
 
-class Sifted(NamedTuple):
+class CheckedRows(NamedTuple):
     good: pa.Table
     bad: pa.Table
     reasons: list[str]  # of the bad rows, one each
 
 
-def sift(rows: pa.Table, found: Iterator[tuple[pa.Array | pa.ChunkedArray, str]]) -> Sifted:
+def sift(rows: pa.Table, found: Iterator[tuple[pa.Array | pa.ChunkedArray, str]]) -> CheckedRows:
     """The rows that no mask of `found` marks, and the marked ones, each with its first reason."""
     reasons: dict[int, str] = {}
     for mask, reason in found:
         for index in pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist():
             reasons.setdefault(index, reason)
     if not reasons:
-        return Sifted(rows, rows.slice(0, 0), [])
+        return CheckedRows(rows, rows.slice(0, 0), [])
     order = sorted(reasons)
     bad = pa.array(order, pa.int64())
     keep = pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), value_set=bad))
-    return Sifted(rows.filter(keep), rows.take(bad), [reasons[index] for index in order])
+    return CheckedRows(rows.filter(keep), rows.take(bad), [reasons[index] for index in order])
 
 
 def faults(
     topic: str,
     columns: dict[str, pa.ChunkedArray],
     partitions: pa.ChunkedArray | pa.Array | None,
-    limits: Limits,
+    limits: TopicLimits,
     now_ms: int,
     encoded_size: Callable[[int], int],
 ) -> Iterator[tuple[pa.Array | pa.ChunkedArray, str]]:
@@ -101,7 +101,7 @@ def faults(
 
 
 def _times(
-    topic: str, times: pa.ChunkedArray, limits: Limits, now_ms: int
+    topic: str, times: pa.ChunkedArray, limits: TopicLimits, now_ms: int
 ) -> Iterator[tuple[pa.Array | pa.ChunkedArray, str]]:
     yield pc.less(times, NO_TIMESTAMP), "its timestamp is before 1970"
     known = pc.not_equal(times, NO_TIMESTAMP)

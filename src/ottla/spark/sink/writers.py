@@ -20,11 +20,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from ottla.client.failure import Failed, Refused
-from ottla.client.transaction import Identity, end, identify
+from ottla.client.transaction import ProducerIdentity, end, identify
 from ottla.errors import ErrorCode
 from ottla.spark.sink import exactly_once
 from ottla.spark.sink.columns import columns
-from ottla.spark.sink.content import Plan
+from ottla.spark.sink.content import BatchPlan
 from ottla.spark.sink.coordination import ClusterPort
 from ottla.spark.sink.decisions import Prepared
 from ottla.spark.worker import at_work
@@ -116,7 +116,7 @@ class Sink:
             raise
         return part._replace(producer_id=identity.producer_id, epoch=identity.epoch)
 
-    def _claim(self, cluster: Cluster, part: TaskPart) -> Identity:
+    def _claim(self, cluster: Cluster, part: TaskPart) -> ProducerIdentity:
         timeout_ms = self._options.transaction_timeout_ms
         try:
             return identify(cluster, part.name, timeout_ms=timeout_ms, two_phase=self._options.two_phase)
@@ -143,7 +143,7 @@ class Sink:
                 ClusterPort(cluster),
                 epoch,
                 told,
-                plan=Plan.read(self._options.checkpoint, epoch),
+                plan=BatchPlan.read(self._options.checkpoint, epoch),
                 lost_epoch=self._options.lost_batch,
                 kept_epoch=self._options.kept_batch,
                 alone=alone,
@@ -214,7 +214,7 @@ def task() -> TaskContext:
     return found
 
 
-def drop(cluster: Cluster, identity: Identity) -> None:
+def drop(cluster: Cluster, identity: ProducerIdentity) -> None:
     """Abort the transaction of a failed attempt soon, if the cluster answers, so that readers need not wait for it."""
     cluster.timeout_s = cluster.patience_s = min(cluster.timeout_s, DROP_S)
     with suppress(Failed):

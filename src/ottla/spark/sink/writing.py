@@ -21,13 +21,13 @@ from ottla.client.transaction import enlist
 from ottla.errors import ErrorCode
 from ottla.records import batch
 from ottla.records.native import encode_columns
-from ottla.spark.sink.sieve import Limits, faults, letters, sift
+from ottla.spark.sink.sieve import TopicLimits, faults, letters, sift
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ottla.client.transaction import Identity
+    from ottla.client.transaction import ProducerIdentity
     from ottla.spark.sink.options import SinkOptions
     from ottla.spark.sink.producers import Producer
 
@@ -48,7 +48,7 @@ class Writer:
         producer: Producer,
         options: SinkOptions,
         used: frozenset[str],
-        identity: Identity | None = None,
+        identity: ProducerIdentity | None = None,
     ) -> None:
         """With an identity, everything is written in its transaction, which stays open; otherwise with the producer's
         own id."""
@@ -59,7 +59,7 @@ class Writer:
         self._identity = identity
         self._transactional = identity is not None
         self._sender: Sender | None = None
-        self._targets: dict[str, Limits] = {}
+        self._targets: dict[str, TopicLimits] = {}
         self._missing: dict[str, str] = {}  # topics that do not exist, and the error
         self._sequences = {} if self._transactional else producer.sequences
         self._enlisted: set[TopicPartition] = set()
@@ -123,7 +123,7 @@ class Writer:
     def _send(
         self,
         topic: str,
-        target: Limits,
+        target: TopicLimits,
         columns: dict[str, pa.ChunkedArray],
         partitions: pa.ChunkedArray | pa.Array | None = None,
     ) -> None:
@@ -149,7 +149,7 @@ class Writer:
 
     def _encode(
         self,
-        target: Limits,
+        target: TopicLimits,
         columns: dict[str, pa.ChunkedArray],
         partitions: pa.ChunkedArray | pa.Array | None = None,
         sequences: dict[int, int] | None = None,
@@ -179,7 +179,7 @@ class Writer:
         target = self._targets.get(topic) or self._reach(topic)
         return min(target.batch_bytes, target.record_bytes)
 
-    def _sift(self, topic: str, rows: pa.Table, target: Limits) -> pa.Table:
+    def _sift(self, topic: str, rows: pa.Table, target: TopicLimits) -> pa.Table:
         """The rows that can be written; the others go to the dead-letter topic."""
         columns = {name: rows.column(name) for name in self._used - {"topic", "partition"}}
         partitions = self._partitions(topic, rows, target)
@@ -207,7 +207,7 @@ class Writer:
         self._send(where, self._targets[where], {name: table.column(name) for name in table.column_names})
         self.buried += len(reasons)
 
-    def _partitions(self, topic: str, rows: pa.Table, target: Limits) -> pa.ChunkedArray | pa.Array | None:
+    def _partitions(self, topic: str, rows: pa.Table, target: TopicLimits) -> pa.ChunkedArray | pa.Array | None:
         """From the column or the user's function; None where keys decide."""
         who = "column partition" if "partition" in self._used else str(self._options.partitioner)
         chosen = rows.column("partition") if "partition" in self._used else None
@@ -229,7 +229,7 @@ class Writer:
             )
         return chosen
 
-    def _choose_partitions(self, rows: pa.Table, target: Limits) -> pa.Array:
+    def _choose_partitions(self, rows: pa.Table, target: TopicLimits) -> pa.Array:
         assert self._partitioner is not None
         whole = rows.combine_chunks().to_batches()
         chosen = self._partitioner(whole[0], target.partitions)
@@ -262,7 +262,7 @@ class Writer:
             enlist(self._cluster, self._identity, sorted(new))
             self._enlisted |= new
 
-    def _reach(self, topic: str) -> Limits:
+    def _reach(self, topic: str) -> TopicLimits:
         if topic in self._missing:
             raise NoTopic(self._missing[topic])
         try:
@@ -278,7 +278,7 @@ class Writer:
         configs = self._configs(topic)
         record_bytes = min(self._options.request_bytes, int(configs.get("max.message.bytes", BYTES_MAX)))
         batch_bytes = min(self._options.batch_bytes, record_bytes)
-        target = self._targets[topic] = Limits.of(known.partitions, record_bytes, batch_bytes, configs)
+        target = self._targets[topic] = TopicLimits.of(known.partitions, record_bytes, batch_bytes, configs)
         return target
 
     def _why_missing(self, topic: str, error: Refused) -> str:

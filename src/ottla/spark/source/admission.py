@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ClusterReport:
     """What the cluster reported about the selected partitions. Each mapping has all of them."""
 
     cluster: str | None
@@ -59,7 +59,7 @@ def failure(losses: Iterable[Loss]) -> Failed:
 
 def advance(
     start: Position,
-    seen: Seen,
+    seen: ClusterReport,
     wanted: Callable[[TopicPartition], bool],
     *,
     target: Position | None = None,
@@ -79,7 +79,7 @@ def advance(
 
 
 def resume(
-    start: Position, seen: Seen, wanted: Callable[[TopicPartition], bool]
+    start: Position, seen: ClusterReport, wanted: Callable[[TopicPartition], bool]
 ) -> tuple[dict[TopicPartition, int], list[Loss]]:
     """Where each partition continues, and which records before that cannot be read."""
     losses = _find_recreated(start, seen)
@@ -103,17 +103,17 @@ def resume(
     return begins, losses
 
 
-def _anew(start: Position, seen: Seen, topic: str) -> bool:
+def _anew(start: Position, seen: ClusterReport, topic: str) -> bool:
     """Is this a different topic from the one of that name in the checkpoint?"""
     before, now = start.ids.get(topic), seen.ids.get(topic)
     return bool(before and now and before != now) or _elsewhere(start, seen)
 
 
-def _elsewhere(start: Position, seen: Seen) -> bool:
+def _elsewhere(start: Position, seen: ClusterReport) -> bool:
     return bool(start.cluster and seen.cluster and start.cluster != seen.cluster)
 
 
-def _find_recreated(start: Position, seen: Seen) -> list[Loss]:
+def _find_recreated(start: Position, seen: ClusterReport) -> list[Loss]:
     if _elsewhere(start, seen):
         what = (
             f"the checkpoint belongs to cluster {start.cluster}, but kafka.bootstrap.servers to cluster {seen.cluster}"
@@ -147,7 +147,7 @@ def _cut(where: TopicPartition, position: int, high: int, begin: int) -> Loss:
     )
 
 
-def _find_vanished(start: Position, seen: Seen, wanted: Callable[[TopicPartition], bool]) -> list[Loss]:
+def _find_vanished(start: Position, seen: ClusterReport, wanted: Callable[[TopicPartition], bool]) -> list[Loss]:
     """Requested partitions that no longer exist; a topic that the options no longer name is no loss."""
     if _elsewhere(start, seen):
         return []
@@ -162,7 +162,7 @@ def _find_vanished(start: Position, seen: Seen, wanted: Callable[[TopicPartition
     return losses
 
 
-def reach(begins: Offsets, seen: Seen, target: Position | None) -> dict[TopicPartition, int]:
+def reach(begins: Offsets, seen: ClusterReport, target: Position | None) -> dict[TopicPartition, int]:
     """Where each partition's batch may end, never before it begins. A partition that is not in the target was created
     after it."""
     ends = {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.client import offsets
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Refused, Unreachable
-from ottla.spark.source.admission import Seen
+from ottla.spark.source.admission import ClusterReport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,12 +60,12 @@ class Lookout:
             return False
         return all(end <= at[where] for where, end in self.latest.items())
 
-    def look(self) -> Seen:
+    def look(self) -> ClusterReport:
         """The current state of all selected partitions. Offsets and ids must match, so if a topic was recreated in
         between, this asks again."""
         cluster = self.cluster
 
-        def attempt() -> Seen:
+        def attempt() -> ClusterReport:
             ids, wheres = self._find(cluster)
             earliest = offsets.earliest(cluster, wheres)
             high = latest = offsets.latest(cluster, wheres)
@@ -74,7 +74,7 @@ class Lookout:
             if (again := self._find(cluster)) != (ids, wheres):
                 gone = min(set(ids.items()) ^ set(again[0].items()) or {("", None)})[0]
                 raise Unreachable(f"topic {gone} is being created or deleted: start the query again when that is done")
-            return Seen(cluster.id, ids, earliest, latest, high)
+            return ClusterReport(cluster.id, ids, earliest, latest, high)
 
         seen = cluster.retrying(attempt, what="looking at the topics")
         self._looked_at = time.monotonic()

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ottla.client.cluster import TopicPartition
 
 
-class Row(NamedTuple):
+class OptionRow(NamedTuple):
     name: str
     text: str
     parse: Callable[[str], Any]
@@ -61,7 +61,7 @@ def option(name: str, parse: Callable[[str], Any], text: str, default: Any = Non
     """A field with an option's row. `shown` is the default as the docs show it, if its value does not explain
     itself."""
     said = shown if shown is not None else "" if default is None else _text(default)
-    return field(default=default, metadata={"row": Row(name, text, parse, said)})
+    return field(default=default, metadata={"row": OptionRow(name, text, parse, said)})
 
 
 def _text(value: object) -> str:
@@ -99,7 +99,7 @@ class Options:
     security: Security = PLAIN  # parsed from kafka.security.*, kafka.ssl.* and kafka.sasl.*
 
     @classmethod
-    def rows(cls) -> dict[str, Row]:
+    def rows(cls) -> dict[str, OptionRow]:
         """Attribute → row."""
         return {one.name: one.metadata["row"] for one in fields(cls) if "row" in one.metadata}
 
@@ -148,7 +148,7 @@ class Options:
         )
 
 
-def _parse(row: Row, text: str) -> Any:
+def _parse(row: OptionRow, text: str) -> Any:
     try:
         return row.parse(text)
     except ValueError as error:

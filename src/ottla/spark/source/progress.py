@@ -46,7 +46,7 @@ NAME_SIZE_MAX: Final = 255  # brokers accept 4 KiB of metadata, and JSON may tak
 MEMBERS: Final = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
 
 
-class Identity(NamedTuple):
+class QueryIdentity(NamedTuple):
     """A query's name and ids, as Spark passes them to its tasks."""
 
     name: str | None
@@ -69,10 +69,10 @@ class Properties(Protocol):
     def getLocalProperty(self, key: str) -> str | None: ...  # as PySpark spells it
 
 
-def identity(task: Properties) -> Identity:
+def identity(task: Properties) -> QueryIdentity:
     """From the local properties of a query's task. The first line of the description is the name."""
     first = (task.getLocalProperty("spark.job.description") or "").split("\n", 1)[0]
-    return Identity(
+    return QueryIdentity(
         None if not first or first.startswith("id = ") else first[:NAME_SIZE_MAX],
         task.getLocalProperty("sql.streaming.queryId") or "",
         task.getLocalProperty("spark.jobGroup.id") or "",
@@ -80,17 +80,17 @@ def identity(task: Properties) -> Identity:
     )
 
 
-def format_announcement(identity: Identity, nonce: str) -> str:
+def format_announcement(identity: QueryIdentity, nonce: str) -> str:
     return _compact({"nonce": nonce, **identity._asdict()})
 
 
-def understood(metadata: str, nonce: str) -> Identity | None:
+def understood(metadata: str, nonce: str) -> QueryIdentity | None:
     """The identity in this metadata, if it is the announcement with that nonce."""
     try:
         found: Any = json.loads(metadata)
         if found["nonce"] != nonce:
             return None
-        return Identity(*(found[name] for name in Identity._fields))
+        return QueryIdentity(*(found[name] for name in QueryIdentity._fields))
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -134,7 +134,7 @@ class Progress:
         self._now = now
         self._begin = f"{prefix}-" if prefix else QUERY
         self._rendezvous = f"{self._begin}{token}"
-        self._identity: Identity | None = None
+        self._identity: QueryIdentity | None = None
         self._waiting: tuple[TopicPartition, Announcement] | None = None
         self._offsets: Mapping[TopicPartition, int] = {}
         self._told: tuple[dict[TopicPartition, int], str] | None = None

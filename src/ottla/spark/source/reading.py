@@ -82,7 +82,7 @@ def _ahead(items: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _batches(split: Split, options: SourceOptions, sift: Sift | None = None) -> Iterator[pa.RecordBatch]:
-    shape, start = Shape(split.where, options.include_headers, sift), split.start
+    shape, start = RowShape(split.where, options.include_headers, sift), split.start
     try:
         cluster = _take(options)
         patience = Patience(cluster)
@@ -204,7 +204,7 @@ def _decode(
     )
 
 
-class Shape:
+class RowShape:
     """Turns the decoder's columns into Spark's."""
 
     def __init__(self, where: TopicPartition, headers: bool, sift: Sift | None = None) -> None:

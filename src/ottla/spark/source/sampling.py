@@ -77,7 +77,7 @@ class Sample(NamedTuple):
         return self._replace(after=end, size=self.size * (end - self.base) // (self.after - self.base))
 
 
-class Unknown(NamedTuple):
+class UnknownSpan(NamedTuple):
     """Offsets between two samples, and the bytes per offset at both ends."""
 
     first: int
@@ -149,11 +149,11 @@ class Survey:
         ends = [*(sample.left for sample in found), self._stop][1:]
         return [sample.until(end) for sample, end in zip(found, ends, strict=True)]
 
-    def _unknown(self) -> list[Unknown]:
+    def _unknown(self) -> list[UnknownSpan]:
         samples = self._samples()
-        found = [Unknown(one.after, two.left, one.density, two.density) for one, two in pairwise(samples)]
+        found = [UnknownSpan(one.after, two.left, one.density, two.density) for one, two in pairwise(samples)]
         if samples and samples[-1].after < self._stop:
-            found.append(Unknown(samples[-1].after, self._stop, samples[-1].density, samples[-1].density))
+            found.append(UnknownSpan(samples[-1].after, self._stop, samples[-1].density, samples[-1].density))
         return [interval for interval in found if interval.span > 0]
 
     def _choose_offsets(self, size: float) -> list[int]:

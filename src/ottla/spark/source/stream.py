@@ -39,7 +39,7 @@ from ottla.spark.source.lookout import Lookout
 from ottla.spark.source.planning import Range, Split
 from ottla.spark.source.progress import Announcement, Progress, announce, explain
 from ottla.spark.source.sampling import Sampler
-from ottla.spark.source.watch import Watch
+from ottla.spark.source.watch import RetentionWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ottla.client.cluster import Cluster
-    from ottla.spark.source.admission import Loss, Seen
+    from ottla.spark.source.admission import ClusterReport, Loss
     from ottla.spark.source.options import SourceOptions
 
 log = logging.getLogger("ottla.spark")
@@ -141,7 +141,7 @@ class Planner:
         self._lookout = Lookout(options)
         self._sampler: Sampler | None = None
         self._progress: Progress | None = None
-        self._watch: Watch | None = None
+        self._watch: RetentionWatch | None = None
         self._initial: Position | None = None
         self._target: Position | None = None
         self._admitted_at: float | None = None
@@ -181,12 +181,12 @@ class Planner:
             self._admitted_at = time.monotonic()
         return end
 
-    def _advance(self, start: Position, *, limited: bool) -> tuple[Seen, Position, list[Loss]]:
+    def _advance(self, start: Position, *, limited: bool) -> tuple[ClusterReport, Position, list[Loss]]:
         """Check losses a second time: a broker that has just started may not know everything yet."""
         limit = self._options.max_offsets_per_trigger if limited else None
         attempts = self._options.retries + 1
         while True:
-            seen: Seen = self._lookout.look()
+            seen: ClusterReport = self._lookout.look()
             end, losses = advance(start, seen, self._lookout.wants, target=self._target, limit=limit)
             attempts -= 1
             if not losses or attempts <= 0:
@@ -199,7 +199,7 @@ class Planner:
         for loss in losses:
             log.warning("%s", loss.warning())
 
-    def _too_early(self, start: Position, seen: Seen) -> bool:
+    def _too_early(self, start: Position, seen: ClusterReport) -> bool:
         """Judged by all pending records, not by one batch's share."""
         if self._target is not None:  # nothing more will come
             return False
@@ -250,7 +250,7 @@ class Planner:
 
     def _watch_retention(self, position: Position) -> None:
         if self._watch is None:
-            self._watch = Watch(
+            self._watch = RetentionWatch(
                 lambda: group_cluster(self._options),
                 self._options.retention_warning_ms,
                 lambda more: self._progress.note(more) if self._progress is not None else None,

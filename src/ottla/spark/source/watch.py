@@ -35,7 +35,7 @@ PARTITIONS_MAX: Final = 32  # those with the largest lag
 SAMPLES_MAX: Final = 64
 
 
-class Watch:
+class RetentionWatch:
     def __init__(
         self,
         connect: Callable[[], Cluster],

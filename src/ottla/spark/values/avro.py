@@ -31,7 +31,7 @@ from ottla.spark.values.avro_rows import has_both_widths, members, raw_type, ref
 from ottla.spark.values.avro_schema import Schema, has_endless_arrays, is_recursive, leaves_out, load, mark
 from ottla.spark.values.header import bodies, by_schema, header
 from ottla.spark.values.outcome import PERMISSIVE, Outcome, Report
-from ottla.spark.values.registry import Missing, Registered, Registry, Unfit
+from ottla.spark.values.registry import InvalidSchema, Missing, Registered, Registry
 from ottla.spark.values.udf import binary, over_columns
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def batches(
         try:
             written = load(registry.by_id(number)) if registry else writer
             parse_schema(written)
-        except (Missing, Unfit) as error:
+        except (Missing, InvalidSchema) as error:
             for row in where:
                 report.bad(row, f"names schema {number}, but {error}")
         else:
@@ -185,9 +185,9 @@ def parse_schema(schema: Schema) -> Any:
         made = fastavro.parse_schema(schema.plain)
         endless = has_endless_arrays(made)
     except UNPARSED as error:
-        raise Unfit(f"{schema.what} is not an Avro schema: {reason(error)}") from None
+        raise InvalidSchema(f"{schema.what} is not an Avro schema: {reason(error)}") from None
     if endless:
-        raise Unfit(
+        raise InvalidSchema(
             f"{schema.what} has an array whose items take no bytes, so five bytes could mean billions of them: "
             f"give its items some content"
         )

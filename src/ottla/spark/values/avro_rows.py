@@ -24,7 +24,7 @@ from ottla.spark.values.avro_schema import MARK, NAMED, NUMBERS, TIMESTAMPS_BY_N
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ottla.spark.values.avro_schema import Node
+    from ottla.spark.values.avro_schema import SchemaNode
 
 RAW = {
     "null": pa.null(),
@@ -40,7 +40,7 @@ RAW = {
 }
 
 
-def raw_type(node: Node) -> pa.DataType:
+def raw_type(node: SchemaNode) -> pa.DataType:
     """The first Arrow type of decoded values: as encoded in the bytes, except for decimals."""
     node = node.value
     if node.kind == "record":
@@ -56,12 +56,12 @@ def raw_type(node: Node) -> pa.DataType:
     return RAW[node.kind]
 
 
-def inner(node: Node) -> Node:
+def inner(node: SchemaNode) -> SchemaNode:
     assert node.items, "an array or a map has items"
     return node.items
 
 
-def refine(values: pa.Array, node: Node) -> pa.Array:
+def refine(values: pa.Array, node: SchemaNode) -> pa.Array:
     """Convert numbers that are dates or timestamps, at any depth of the column."""
     node = node.value
     if not has_moments(node):
@@ -96,12 +96,12 @@ def floor_divide(values: pa.Array, divisor: int) -> pa.Array:
     return pc.subtract(quotient, behind.cast(pa.int64()))
 
 
-def has_moments(node: Node) -> bool:
+def has_moments(node: SchemaNode) -> bool:
     node = node.value
     return node.logical in TIMESTAMPS_BY_NAME or node.logical == "date" or any(map(has_moments, node.parts))
 
 
-def unions(node: Node) -> Iterator[Node]:
+def unions(node: SchemaNode) -> Iterator[SchemaNode]:
     """Every nested union that is more than a nullable type: its values must be distinguished one by one."""
     node = node.value
     if node.kind == "union":
@@ -110,7 +110,7 @@ def unions(node: Node) -> Iterator[Node]:
         yield from unions(part)
 
 
-def has_both_widths(union: Node) -> bool:
+def has_both_widths(union: SchemaNode) -> bool:
     """Has it numeric types that are the same in Python? The first that matches would truncate them, or not hold
     them."""
     kinds = {branch.kind for branch in union.branches}
@@ -134,7 +134,7 @@ LOGICAL_READERS.update({f"{kind}-{MARK}": label_value for kind in (*NAMED, *NUMB
 LOGICAL_READERS[f"fixed-{MARK}-decimal"] = label_decimal
 
 
-def members(node: Node, numbers: bool) -> Callable[[Any], Any]:
+def members(node: SchemaNode, numbers: bool) -> Callable[[Any], Any]:
     """A function that removes all marks, and puts each value of a union under the name of its branch."""
     node = node.value
     if node.kind == "record":
@@ -155,7 +155,7 @@ def members(node: Node, numbers: bool) -> Callable[[Any], Any]:
     return bare
 
 
-def member(node: Node, numbers: bool) -> Callable[[Any], Any]:
+def member(node: SchemaNode, numbers: bool) -> Callable[[Any], Any]:
     branches = [(branch, f"member{at}", members(branch, numbers)) for at, branch in enumerate(node.branches)]
     branches.sort(key=lambda each: bool(each[0].name))  # a map is a dict too: named types have a mark
 
@@ -174,7 +174,7 @@ def bare(value: Any) -> Any:
     return value[1] if type(value) is tuple else value
 
 
-def is_marked(node: Node, numbers: bool) -> bool:
+def is_marked(node: SchemaNode, numbers: bool) -> bool:
     node = node.value
     return (
         bool(node.name)
@@ -200,7 +200,7 @@ PYTHON: dict[str, type] = {
 }
 
 
-def is_of(value: Any, branch: Node) -> bool:
+def is_of(value: Any, branch: SchemaNode) -> bool:
     """By its mark. A value without one is the only one of its Python type in the union, or a default, which is never
     marked."""
     if type(value) is tuple:
@@ -211,7 +211,7 @@ def is_of(value: Any, branch: Node) -> bool:
 # --- columns to rows -------------------------------------------------------------------------------------------------
 
 
-def rows(values: pa.Array, node: Node, path: str) -> list[Any]:
+def rows(values: pa.Array, node: SchemaNode, path: str) -> list[Any]:
     """Python values as fastavro writes them. A column that does not fit the schema raises Failed."""
     node = node.value
     kind = values.type
@@ -233,7 +233,7 @@ def rows(values: pa.Array, node: Node, path: str) -> list[Any]:
     return leaves(values, node, path)
 
 
-def records(values: pa.Array, node: Node, path: str) -> list[Any]:
+def records(values: pa.Array, node: SchemaNode, path: str) -> list[Any]:
     if not pa.types.is_struct(values.type):
         raise misfit(path, values.type, f"a struct ({node.name})")
     given = [field.name for field in values.type]
@@ -256,7 +256,7 @@ def records(values: pa.Array, node: Node, path: str) -> list[Any]:
     return hidden(made, values)
 
 
-def choose_members(values: pa.Array, node: Node, path: str) -> list[Any]:
+def choose_members(values: pa.Array, node: SchemaNode, path: str) -> list[Any]:
     """member0, member1, ... back to the one that is set."""
     expected = [f"member{at}" for at in range(len(node.branches))]
     if not pa.types.is_struct(values.type) or [field.name for field in values.type] != expected:
@@ -288,7 +288,7 @@ def is_exact(values: pa.Array, kind: pa.DataType) -> bool:
     return pc.all(pc.or_(same, pc.is_nan(values))).as_py() is not False
 
 
-def leaves(values: pa.Array, node: Node, path: str) -> list[Any]:
+def leaves(values: pa.Array, node: SchemaNode, path: str) -> list[Any]:
     kind = values.type
     if node.logical in TIMESTAMPS_BY_NAME:
         if not pa.types.is_timestamp(kind):

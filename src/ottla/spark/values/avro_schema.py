@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import types
 
-from ottla.spark.values.registry import AVRO, Registered, Unfit, schema_text
+from ottla.spark.values.registry import AVRO, InvalidSchema, Registered, schema_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,20 +53,20 @@ MARK: Final = "ottla-told"  # Ottla's own logical type, by which fastavro report
 
 
 @dataclass(frozen=True)
-class Node:
+class SchemaNode:
     """One type of a schema: a primitive, or composed of others."""
 
     kind: str
     name: str = ""  # of a record, enum or fixed, with its namespace
     logical: str = ""
-    fields: tuple[tuple[str, Node, bool], ...] = ()  # of a record: name, type, has a default
-    items: Node | None = None  # of an array or a map
-    branches: tuple[Node, ...] = ()  # of a union
+    fields: tuple[tuple[str, SchemaNode, bool], ...] = ()  # of a record: name, type, has a default
+    items: SchemaNode | None = None  # of an array or a map
+    branches: tuple[SchemaNode, ...] = ()  # of a union
     precision: int = 0
     scale: int = 0
 
     @cached_property
-    def value(self) -> Node:
+    def value(self) -> SchemaNode:
         """Itself; or, for a union with null or of two widths of a number, the type it amounts to."""
         if self.kind != "union":
             return self
@@ -74,10 +74,10 @@ class Node:
         if len(branches) == 1:
             return branches[0]
         wider = WIDER.get(frozenset(branch.logical or branch.kind for branch in branches))
-        return Node(wider) if wider else Node("union", branches=tuple(branches))
+        return SchemaNode(wider) if wider else SchemaNode("union", branches=tuple(branches))
 
     @cached_property
-    def parts(self) -> list[Node]:
+    def parts(self) -> list[SchemaNode]:
         """The types it is composed of."""
         return [field for _, field, _ in self.fields] + list(self.branches) + ([self.items] if self.items else [])
 
@@ -126,10 +126,12 @@ class Schema:
         except ValueError:
             if self.text in PRIMITIVE:
                 return self.text
-            raise Unfit(f"{self.what} is not an Avro schema, since it is not JSON: {self.text[:80]!r}") from None
+            raise InvalidSchema(
+                f"{self.what} is not an Avro schema, since it is not JSON: {self.text[:80]!r}"
+            ) from None
 
     @cached_property
-    def tree(self) -> Node:
+    def tree(self) -> SchemaNode:
         return Reader(self.what).node(self.json, "", ())
 
     @cached_property
@@ -152,7 +154,7 @@ def load(source: Any) -> Schema:
 def load_registered(source: Registered) -> Schema:
     """Cached by id in each process, because references are fetched again each time."""
     if source.kind != AVRO:
-        raise Unfit(
+        raise InvalidSchema(
             f"{source} of {source.registry} is {source.kind}, which ottla.spark.values.{source.kind.lower()} reads"
         )
     schema = Schema(source.text, str(source))
@@ -167,15 +169,15 @@ class Reader:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._known: dict[str, Node] = {}
+        self._known: dict[str, SchemaNode] = {}
 
-    def node(self, schema: Any, namespace: str, within: tuple[str, ...]) -> Node:
+    def node(self, schema: Any, namespace: str, within: tuple[str, ...]) -> SchemaNode:
         if isinstance(schema, str):
             return self._by_name(schema, namespace, within)
         if isinstance(schema, list):
-            return Node("union", branches=tuple(self.node(branch, namespace, within) for branch in schema))
+            return SchemaNode("union", branches=tuple(self.node(branch, namespace, within) for branch in schema))
         if not isinstance(schema, dict) or "type" not in schema:
-            raise Unfit(f"{self._what} is not an Avro schema: {str(schema)[:80]} has no type")
+            raise InvalidSchema(f"{self._what} is not an Avro schema: {str(schema)[:80]} has no type")
         kind = schema["type"]
         if isinstance(kind, dict | list):
             return self.node(kind, namespace, within)
@@ -183,12 +185,12 @@ class Reader:
             return self._read_named(schema, "record" if kind == "error" else kind, namespace, within)
         if kind in ("array", "map"):
             inner = schema.get("items" if kind == "array" else "values")
-            return Node(kind, items=self.node(inner, namespace, within))
+            return SchemaNode(kind, items=self.node(inner, namespace, within))
         if kind not in PRIMITIVE:
             return self._by_name(str(kind), namespace, within)
-        return self._logical(schema, Node(kind))
+        return self._logical(schema, SchemaNode(kind))
 
-    def _read_named(self, schema: dict[str, Any], kind: str, namespace: str, within: tuple[str, ...]) -> Node:
+    def _read_named(self, schema: dict[str, Any], kind: str, namespace: str, within: tuple[str, ...]) -> SchemaNode:
         name = full_name(str(schema.get("name", "")), schema.get("namespace") or namespace)
         space = name.rpartition(".")[0]
         if kind == "record":
@@ -196,38 +198,38 @@ class Reader:
                 (str(field["name"]), self.node(field.get("type"), space, (*within, name)), "default" in field)
                 for field in schema.get("fields", ())
             )
-            node = Node(kind, name, fields=fields)
+            node = SchemaNode(kind, name, fields=fields)
         else:
-            node = self._logical(schema, Node(kind, name))
+            node = self._logical(schema, SchemaNode(kind, name))
         self._known[name] = node
         return node
 
-    def _by_name(self, name: str, namespace: str, within: tuple[str, ...]) -> Node:
+    def _by_name(self, name: str, namespace: str, within: tuple[str, ...]) -> SchemaNode:
         if name in PRIMITIVE:
-            return Node(name)
+            return SchemaNode(name)
         for full in (full_name(name, namespace), name):
             if full in within:
-                raise Unfit(
+                raise InvalidSchema(
                     f"{self._what} is recursive ({full} within itself), but a Spark type cannot be: "
                     f"read it with a schema without that field, or of limited depth"
                 )
             if full in self._known:
                 return self._known[full]
-        raise Unfit(f"{self._what} uses the type {name}, which neither it nor its references define")
+        raise InvalidSchema(f"{self._what} uses the type {name}, which neither it nor its references define")
 
-    def _logical(self, schema: dict[str, Any], node: Node) -> Node:
+    def _logical(self, schema: dict[str, Any], node: SchemaNode) -> SchemaNode:
         """An unknown or misplaced logical type is ignored, as Avro requires."""
         logical = schema.get("logicalType")
         if logical == "decimal" and node.kind in ("bytes", "fixed"):
             precision, scale = int(schema.get("precision", 0)), int(schema.get("scale", 0))
             if not 0 <= scale <= precision <= DECIMAL_PRECISION_MAX or not precision:
-                raise Unfit(
+                raise InvalidSchema(
                     f"{self._what} has a decimal({precision}, {scale}), but Spark's go up to {DECIMAL_PRECISION_MAX} "
                     f"digits: read it as plain {node.kind}"
                 )
-            return Node(node.kind, node.name, "decimal", precision=precision, scale=scale)
+            return SchemaNode(node.kind, node.name, "decimal", precision=precision, scale=scale)
         if (logical == "date" and node.kind == "int") or (logical in TIMESTAMPS_BY_NAME and node.kind == "long"):
-            return Node(node.kind, node.name, str(logical))
+            return SchemaNode(node.kind, node.name, str(logical))
         return node
 
 
@@ -415,5 +417,5 @@ def from_spark(kind: types.DataType, name: str, nullable: bool = False) -> Any:
     elif type(kind) in FROM_SPARK:
         schema = FROM_SPARK[type(kind)]
     else:
-        raise Unfit(f"{name} is a {kind.simpleString()}, for which Avro has no type: cast it first")
+        raise InvalidSchema(f"{name} is a {kind.simpleString()}, for which Avro has no type: cast it first")
     return ["null", schema] if nullable else schema

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from pyspark.sql import types
 
-from ottla.spark.values.registry import JSON, Registered, Unfit, schema_text
+from ottla.spark.values.registry import JSON, InvalidSchema, Registered, schema_text
 
 SIMPLE: Final[dict[str, types.DataType]] = {
     "integer": types.LongType(),
@@ -39,7 +39,7 @@ def load(source: Any) -> tuple[types.DataType, str]:
         return source, "the type"
     if isinstance(source, Registered):
         if source.kind != JSON:
-            raise Unfit(
+            raise InvalidSchema(
                 f"{source} of {source.registry} is {source.kind}, which ottla.spark.values.{source.kind.lower()} reads"
             )
         text, what = source.text, str(source)
@@ -54,7 +54,7 @@ def parse(text: str, what: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise Unfit(f"{what} is not a JSON Schema, since it is not JSON: {error}") from None
+        raise InvalidSchema(f"{what} is not a JSON Schema, since it is not JSON: {error}") from None
 
 
 class Reader:
@@ -112,7 +112,7 @@ class Reader:
 
     def _resolve_reference(self, target: str, within: tuple[str, ...]) -> types.DataType:
         if target in within or target == "#":
-            raise Unfit(
+            raise InvalidSchema(
                 f"{self._what} is recursive ({target} within itself), but a Spark type cannot be: "
                 f"read it with a schema without that field, or of limited depth"
             )
@@ -121,7 +121,7 @@ class Reader:
         for step in filter(None, pointer.split("/")):
             here = here.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(here, dict) else None
         if here is None:
-            raise Unfit(f"{self._what} refers to {target}, which neither it nor its references define")
+            raise InvalidSchema(f"{self._what} refers to {target}, which neither it nor its references define")
         if document:
             return Reader(self._others[document], self._others, self._what)._type(here, (*within, target))
         return self._type(here, (*within, target))
@@ -156,5 +156,5 @@ def from_spark(kind: types.DataType, name: str) -> dict[str, Any]:
     if isinstance(kind, types.MapType):
         return {"type": "object", "additionalProperties": from_spark(kind.valueType, f"{name}{{}}")}
     if type(kind) not in FROM_SPARK:
-        raise Unfit(f"{name} is a {kind.simpleString()}, for which JSON has no type: cast it first")
+        raise InvalidSchema(f"{name} is a {kind.simpleString()}, for which JSON has no type: cast it first")
     return dict(FROM_SPARK[type(kind)])

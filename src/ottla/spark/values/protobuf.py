@@ -25,7 +25,7 @@ from ottla.spark.values.outcome import PERMISSIVE, Outcome, Report
 from ottla.spark.values.protobuf_rows import arguments
 from ottla.spark.values.protobuf_rows import column as arrow
 from ottla.spark.values.protobuf_schema import Schema, fetch_files, load, message_at, spark_type
-from ottla.spark.values.registry import Missing, Registered, Registry, Unfit
+from ottla.spark.values.registry import InvalidSchema, Missing, Registered, Registry
 from ottla.spark.values.udf import binary, over_columns
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def contents(
     for number, where in by_schema(values, report):
         try:
             files = fetch_files(registry.by_id(number)) if registry else reader.files
-        except (Missing, Unfit) as error:
+        except (Missing, InvalidSchema) as error:
             for row in where:
                 report.bad(row, f"names schema {number}, but {error}")
             continue

@@ -30,7 +30,7 @@ from google.protobuf.message import DecodeError
 from pyspark.sql import types
 
 from ottla.client.failure import Failed
-from ottla.spark.values.registry import PROTOBUF, Registered, Unfit
+from ottla.spark.values.registry import PROTOBUF, InvalidSchema, Registered
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -92,13 +92,13 @@ def load(source: Any, message: str | None = None) -> Schema:
     names = list(places(files))
     package = descriptor_pb2.FileDescriptorProto.FromString(files[-1]).package
     if not names:
-        raise Unfit(f"{what} defines no message")
+        raise InvalidSchema(f"{what} defines no message")
     if message is None:
         return Schema(files, names[0], what)
     for name in names:
         if message in (name, name.removeprefix(f"{package}.")):
             return Schema(files, name, what)
-    raise Unfit(f"{what} has no message {message}: it has {', '.join(names)}")
+    raise InvalidSchema(f"{what} has no message {message}: it has {', '.join(names)}")
 
 
 @lru_cache(256)
@@ -129,7 +129,9 @@ def pool(files: tuple[bytes, ...]) -> Any:
         for file in files:
             made.AddSerializedFile(file)
     except (TypeError, ValueError, DecodeError) as error:
-        raise Unfit(f"these are not Protobuf descriptors, or some of their imports are missing: {error}") from None
+        raise InvalidSchema(
+            f"these are not Protobuf descriptors, or some of their imports are missing: {error}"
+        ) from None
     return made
 
 
@@ -144,7 +146,7 @@ def message_type(files: tuple[bytes, ...], name: str) -> Descriptor:
 def fetch_files(source: Registered) -> tuple[bytes, ...]:
     """The schema and all that it imports, compiled by the registry if it can, otherwise here."""
     if source.kind != PROTOBUF:
-        raise Unfit(
+        raise InvalidSchema(
             f"{source} of {source.registry} is {source.kind}, which ottla.spark.values.{source.kind.lower()} reads"
         )
     key = (source.registry, source.id)
@@ -167,7 +169,7 @@ def check_name(name: str, source: Registered) -> None:
     """Sources are compiled as files of these names, and a registry must not choose paths on this machine."""
     parts = name.split("/")
     if not name.isprintable() or "\\" in name or {"", ".", ".."} & set(parts) or len(name.encode()) > NAME_MAX:
-        raise Unfit(
+        raise InvalidSchema(
             f"{source} refers to {name!r}, which is not a valid import name (no leading slash, no '..'): "
             f"register the reference under the name that the import has"
         )
@@ -197,13 +199,13 @@ def file_files(source: Any) -> tuple[bytes, ...]:
             return protoc({path.name: path.read_text()}, f"the schema {path}", beside=path.parent)
         files = descriptor_pb2.FileDescriptorSet.FromString(path.read_bytes()).file
     except (OSError, UnicodeDecodeError) as error:
-        raise Unfit(f"cannot read the schema {path}: {error}") from None
+        raise InvalidSchema(f"cannot read the schema {path}: {error}") from None
     except DecodeError:
-        raise Unfit(
+        raise InvalidSchema(
             f"{path} is not a descriptor set: make it with protoc --include_imports --descriptor_set_out={path.name}"
         ) from None
     if not files:
-        raise Unfit(f"{path} is an empty descriptor set")
+        raise InvalidSchema(f"{path} is an empty descriptor set")
     return add_known([file.SerializeToString() for file in files])
 
 
@@ -217,12 +219,12 @@ def add_known(files: list[bytes]) -> tuple[bytes, ...]:
         if name in ordered:
             return
         if name in begun:
-            raise Unfit(f"the import {name} imports itself, directly or not: remove one of the imports")
+            raise InvalidSchema(f"the import {name} imports itself, directly or not: remove one of the imports")
         begun.add(name)
         proto = protos.get(name)
         if proto is None:
             if not name.startswith(KNOWN):
-                raise Unfit(f"the import {name} is missing: hand it over too (protoc --include_imports)")
+                raise InvalidSchema(f"the import {name} is missing: hand it over too (protoc --include_imports)")
             proto = known_file(name)
         for other in proto.dependency:
             put(other)
@@ -242,7 +244,7 @@ def known_file(name: str) -> descriptor_pb2.FileDescriptorProto:
     try:
         file = importlib.import_module(module).DESCRIPTOR
     except ImportError:
-        raise Unfit(f"the import {name} is missing: hand it over too (protoc --include_imports)") from None
+        raise InvalidSchema(f"the import {name} is missing: hand it over too (protoc --include_imports)") from None
     proto = descriptor_pb2.FileDescriptorProto()
     file.CopyToProto(proto)
     return proto
@@ -267,14 +269,14 @@ def protoc(texts: dict[str, str], what: str, beside: Path | None = None) -> tupl
                 (folder / file).write_text(text, encoding="utf-8")
         except (FileExistsError, NotADirectoryError, IsADirectoryError, UnicodeEncodeError) as error:
             reason = str(error).replace(f"{folder}/", "")  # one name is another's folder, or has half a character
-            raise Unfit(f"{what} cannot be written to files for compiling: {reason}") from None
+            raise InvalidSchema(f"{what} cannot be written to files for compiling: {reason}") from None
         main = list(texts)[-1]
         output = folder / "all.desc"
         known = Path(grpc_tools.__file__).parent / "_proto"
         paths = [f"-I{place}" for place in (folder, beside, known) if place]
         said = run_protoc(compiler, [*paths, "--include_imports", f"--descriptor_set_out={output}", str(folder / main)])
         if said is not None:
-            raise Unfit(f"{what} does not compile: {said.replace(f'{folder}/', '')}")
+            raise InvalidSchema(f"{what} does not compile: {said.replace(f'{folder}/', '')}")
         return add_known([
             file.SerializeToString()
             for file in descriptor_pb2.FileDescriptorSet.FromString(output.read_bytes()).file
@@ -310,7 +312,7 @@ def spark_type(message: Descriptor, within: tuple[str, ...] = ()) -> types.DataT
     if name in WRAPPERS:
         return field_type(message.fields_by_name["value"], within)
     if name in within:
-        raise Unfit(
+        raise InvalidSchema(
             f"the message {name} is recursive, but a Spark type cannot be: "
             f"read it with a schema without that field, or of limited depth"
         )

@@ -44,7 +44,7 @@ class Missing(Failed):
     """The registry has no such subject, version or id."""
 
 
-class Unfit(Failed):
+class InvalidSchema(Failed):
     """The schema is invalid, or does not fit the request."""
 
 
@@ -80,13 +80,13 @@ class Registered:
             for reference in references:
                 place = (reference.subject, reference.version)
                 if place in within:
-                    raise Unfit(
+                    raise InvalidSchema(
                         f"{self} needs version {reference.version} of {reference.subject}, which needs itself: "
                         f"register it without that reference"
                     )
                 if place not in fetched:
                     if len(fetched) == REFERENCES_MAX:
-                        raise Unfit(f"{self} needs more than {REFERENCES_MAX} other schemas: split it up")
+                        raise InvalidSchema(f"{self} needs more than {REFERENCES_MAX} other schemas: split it up")
                     fetched[place] = self.registry.version(*place)
                     put(fetched[place].references, (*within, place))
                 found[reference.name] = fetched[place]

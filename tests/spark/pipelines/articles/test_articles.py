@@ -22,7 +22,7 @@ from ottla.client.failure import Failed
 from ottla.spark.pipelines.articles import pipeline as articles
 from ottla.spark.pipelines.articles.markup import plain
 from ottla.spark.pipelines.articles.newsroom import people, records
-from ottla.spark.pipelines.articles.pipeline import PIPELINE, Memory, new_step, recommend_batch, signature
+from ottla.spark.pipelines.articles.pipeline import PIPELINE, ArticleMemory, new_step, recommend_batch, signature
 from ottla.spark.runner import Run
 
 if TYPE_CHECKING:
@@ -324,21 +324,21 @@ def test_hostile_markup_takes_no_longer_than_other() -> None:
 
 
 def test_memory_is_bounded_and_forgets_the_oldest() -> None:
-    memory = Memory([], b"", 100)
+    memory = ArticleMemory([], b"", 100)
     told = [f"{' '.join(f'word{number}x{place}' for place in range(40))}" for number in range(300)]
     for number, text in enumerate(told):
         assert memory.find_or_remember(f"id-{number}", text, 0.5) is None
     ids, signatures = memory.snapshot()
     assert (ids[0], ids[-1], len(ids), len(signatures)) == ("id-200", "id-299", 100, 100 * 128 * 4)
-    again = Memory(ids, signatures, 100)
+    again = ArticleMemory(ids, signatures, 100)
     assert again.find_or_remember("id-299", "anything", 0.5) == ("id-299", 1.0)
     assert again.find_or_remember("new", told[250], 0.5) == ("id-250", 1.0)
     assert again.find_or_remember("other", told[10], 0.5) is None, "forgotten"
     assert again.find_or_remember("id-200", told[200], 0.5) is None, "forgotten with it"
-    less = Memory(*again.snapshot(), 2)
+    less = ArticleMemory(*again.snapshot(), 2)
     assert less.find_or_remember("other", "anything", 0.5) == ("other", 1.0)
     assert less.find_or_remember("id-299", told[299], 0.5) is None, "it is to remember less than before"
-    none = Memory([], b"", 0)
+    none = ArticleMemory([], b"", 0)
     assert none.find_or_remember("id", "text", 0.5) is none.find_or_remember("id", "text", 0.5) is None
 
 

@@ -18,8 +18,8 @@ from deltalake import DeltaTable
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed
 from ottla.spark.pipelines.export.delta_ledger import DeltaLedger
-from ottla.spark.pipelines.export.exporting import SUFFIX, File, TableShape
-from ottla.spark.pipelines.export.ledger import FolderLedger, Ledger, TableProgress
+from ottla.spark.pipelines.export.exporting import SUFFIX, ExportFile, TableShape
+from ottla.spark.pipelines.export.ledger import FolderLedger, TableLedger, TableProgress
 from ottla.spark.storage.location import Location
 
 WHERE = TopicPartition("t", 0)
@@ -280,7 +280,7 @@ def delta(path: Path, shape: TableShape = SHAPE) -> DeltaLedger:
     return DeltaLedger(Location.parse(path), shape, "cluster")
 
 
-def staging(ledger: Ledger) -> Path:
+def staging(ledger: TableLedger) -> Path:
     assert ledger.staging is not None
     assert ledger.staging.local is not None
     return ledger.staging.local
@@ -296,7 +296,7 @@ def reached(offset: int) -> TableProgress:
     return TableProgress("cluster", {WHERE: offset}, {"t": "id of t"})
 
 
-def staged(ledger: Ledger, first: int, count: int) -> File:
+def staged(ledger: TableLedger, first: int, count: int) -> ExportFile:
     """A file of rows at these offsets, as a task leaves it."""
     names = SHAPE.schema().names
     columns = {name: pa.nulls(count, SHAPE.schema().field(name).type) for name in names}
@@ -304,7 +304,7 @@ def staged(ledger: Ledger, first: int, count: int) -> File:
     name = f"t-{first:05}-{id(ledger):x}"
     path = staging(ledger) / f"{name}{SUFFIX}"
     pq.write_table(pa.table(columns, SHAPE.schema()), path)
-    return File(path.name, f"{name}.parquet", None, count, path.stat().st_size, first, first + count - 1)
+    return ExportFile(path.name, f"{name}.parquet", None, count, path.stat().st_size, first, first + count - 1)
 
 
 def seen(table: Path) -> list[int]:

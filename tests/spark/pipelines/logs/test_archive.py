@@ -18,7 +18,7 @@ import pytest
 from waiting import wait_until
 
 from ottla.client.failure import Failed
-from ottla.spark.pipelines.logs.archive import Layout, ParquetArchive, archive
+from ottla.spark.pipelines.logs.archive import ArchiveLayout, ParquetArchive, archive
 from ottla.spark.storage.exchange import exchange
 from ottla.spark.storage.location import Location
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-DAILY = Layout(("day",), ("number",), 2, 1 << 20)
+DAILY = ArchiveLayout(("day",), ("number",), 2, 1 << 20)
 
 
 def put(table: Path, batch: int, folders: dict[str, list[int]]) -> None:
@@ -48,7 +48,7 @@ def folders(table: Path) -> dict[str, int]:
 
 
 def test_small_files_are_put_together(tmp_path: Path) -> None:
-    table = ParquetArchive(Location.parse(tmp_path), Layout(("day", "host"), (), 3, 10_000))
+    table = ParquetArchive(Location.parse(tmp_path), ArchiveLayout(("day", "host"), (), 3, 10_000))
     for batch in range(5):
         put(tmp_path, batch, {"day=1/host=a": [batch]} | ({"day=1/host=b": [100 + batch]} if batch < 2 else {}))
     before = numbers(tmp_path)
@@ -68,7 +68,7 @@ def test_small_files_are_put_together(tmp_path: Path) -> None:
 
 
 def test_large_files_are_left_alone(tmp_path: Path) -> None:
-    table = ParquetArchive(Location.parse(tmp_path), Layout(("day",), (), 2, 400))
+    table = ParquetArchive(Location.parse(tmp_path), ArchiveLayout(("day",), (), 2, 400))
     for batch in range(4):
         put(tmp_path, batch, {"day=1": [batch]})
     assert table.compact() == 0
@@ -138,7 +138,7 @@ def test_readers_see_every_row_once_while_files_are_put_together_and_that_is_kil
             process.wait()
             process.stdout.close()
             assert numbers(tmp_path) == expected
-    table = ParquetArchive(Location.parse(tmp_path), Layout(("day",), (), 2, 1 << 20))
+    table = ParquetArchive(Location.parse(tmp_path), ArchiveLayout(("day",), (), 2, 1 << 20))
     table.compact()
     wait_until(lambda: reads > 20)
     ended.set()
@@ -197,7 +197,7 @@ def test_a_batch_that_comes_again_is_not_added_again(spark: SparkSession, tmp_pa
     spark.sparkContext.setLocalProperty("sql.streaming.queryId", "some-query")  # as it is in a batch
     try:
         for rows, batch in (([1, 2], 0), ([3, 4], 1), ([3, 4], 1), ([5], 2)):
-            table = archive(Location.parse(tmp_path), format, Layout(("day",), ("number",), 2, 1 << 20))
+            table = archive(Location.parse(tmp_path), format, ArchiveLayout(("day",), ("number",), 2, 1 << 20))
             table.add(spark.createDataFrame([("1", number) for number in rows], "day string, number long"), batch)
             table.compact(before=batch)
             table.close()

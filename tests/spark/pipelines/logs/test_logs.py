@@ -15,7 +15,7 @@ from spark.launching import OTTLA, Launched, finished
 from spark.topics import Topics
 
 from ottla.spark.pipelines.logs import pipeline as logs
-from ottla.spark.pipelines.logs.archive import Layout, ParquetArchive
+from ottla.spark.pipelines.logs.archive import ArchiveLayout, ParquetArchive
 from ottla.spark.runner import Run
 from ottla.spark.storage.location import Location
 
@@ -205,7 +205,7 @@ def test_hosts_become_folders_whatever_their_names_are(spark: SparkSession, tmp_
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     records = [(bytearray(key), bytearray(b"line"), moment, 0, offset) for offset, key in enumerate(keys)]
     rows = spark.createDataFrame(records, "key binary, value binary, timestamp timestamp, partition int, offset long")
-    table = ParquetArchive(Location.parse(tmp_path), Layout(logs.BY, logs.ORDER, 2, 1 << 20))
+    table = ParquetArchive(Location.parse(tmp_path), ArchiveLayout(logs.BY, logs.ORDER, 2, 1 << 20))
     spark.sparkContext.setLocalProperty("sql.streaming.queryId", "some-query")
     try:
         table.add(logs.parse_lines(rows), 0)

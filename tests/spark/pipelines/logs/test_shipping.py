@@ -16,7 +16,7 @@ from spark.topics import Topics, committed
 from ottla.client.failure import Failed
 from ottla.spark.pipelines.logs import pipeline as logs
 from ottla.spark.pipelines.logs import shipping
-from ottla.spark.pipelines.logs.shipping import CHUNK, KEPT_S, Files, Key, Place, Shipper, lines, places
+from ottla.spark.pipelines.logs.shipping import CHUNK, KEPT_S, Files, Key, SentPosition, Shipper, lines, places
 from ottla.spark.runner import Run
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Shipped:
 
     def __init__(self, *patterns: str) -> None:
         self.patterns = list(patterns)
-        self.known: dict[Key, Place] = {}
+        self.known: dict[Key, SentPosition] = {}
         self.lines: list[str] = []
 
     def round(self) -> list[str]:
@@ -118,12 +118,12 @@ def test_a_file_with_several_links_is_shipped_once(tmp_path: Path) -> None:
     assert [place.file for place in shipped.known.values()] == [str(path)]
 
 
-def place_of(path: Path, **known: Any) -> Place:
+def place_of(path: Path, **known: Any) -> SentPosition:
     """As it is after its first line."""
     line = path.read_bytes().partition(b"\n")[0] + b"\n"
     found, size = path.stat(), len(line)
     own = {"inode": found.st_ino, "file": str(path), "position": size, "head": size, "device": found.st_dev, "at": 1.0}
-    return Place(**{**own, "print": sha256(line).hexdigest()[:16], **known})
+    return SentPosition(**{**own, "print": sha256(line).hexdigest()[:16], **known})
 
 
 def test_the_same_inode_on_another_device_is_another_file(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_places_are_read_as_any_release_wrote_them() -> None:
         (b"other/7", text["old"]),
     ]
     found = places("a/b", records)
-    assert found == {(0, 7): Place(**old), (3, 8): Place(**new)}
+    assert found == {(0, 7): SentPosition(**old), (3, 8): SentPosition(**new)}
     assert [place.name for place in found.values()] == ["7", "3:8"]
 
 
@@ -262,10 +262,10 @@ class Unsent(Shipper):
     def _new_producer(self) -> Any:
         return None
 
-    def _read(self) -> dict[Key, Place]:
+    def _read(self) -> dict[Key, SentPosition]:
         return {}
 
-    def _send(self, new: list[tuple[Place, list[str]]], gone: list[Place]) -> None:
+    def _send(self, new: list[tuple[SentPosition, list[str]]], gone: list[SentPosition]) -> None:
         self.sent += [line for _, found in new for line in found]
 
 
@@ -281,7 +281,7 @@ def test_all_is_what_the_files_have_when_it_begins(run: Run, tmp_path: Path, mon
     monkeypatch.setattr(shipping, "CHUNK", 10)
 
     class Busy(Unsent):
-        def _send(self, new: list[tuple[Place, list[str]]], gone: list[Place]) -> None:
+        def _send(self, new: list[tuple[SentPosition, list[str]]], gone: list[SentPosition]) -> None:
             super()._send(new, gone)
             assert len(self.sent) < 100, "it does not end"
             for each in (path, later):

@@ -17,8 +17,8 @@ from spark.topics import committed, letters
 
 from ottla.spark.pipelines.metrics import pipeline as metrics
 from ottla.spark.pipelines.metrics.machines import records
-from ottla.spark.pipelines.metrics.pipeline import PIPELINE, SECOND, Open, Rule, WindowSettings, rules
-from ottla.spark.runner import Run, Wrong
+from ottla.spark.pipelines.metrics.pipeline import PIPELINE, SECOND, AlertRule, Open, WindowSettings, rules
+from ottla.spark.runner import Run, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -206,11 +206,11 @@ def told(now: Open, pieces: list[pandas.DataFrame]) -> dict[str, list[Any]]:
 
 def test_rules_are_read_and_wrong_ones_are_refused() -> None:
     assert rules("cpu mean > 90 for 3; queue count<-1.5,") == (
-        Rule("cpu mean > 90 for 3", "cpu", "mean", True, 90.0, 3),
-        Rule("queue count<-1.5", "queue", "count", False, -1.5, 1),
+        AlertRule("cpu mean > 90 for 3", "cpu", "mean", True, 90.0, 3),
+        AlertRule("queue count<-1.5", "queue", "count", False, -1.5, 1),
     )
     with pytest.raises(
-        Wrong, match="'cpu median > 90' is not a rule: write it like `cpu mean > 90 for 3`, with one of count"
+        UsageError, match="'cpu median > 90' is not a rule: write it like `cpu mean > 90 for 3`, with one of count"
     ):
         rules("memory max > 1, cpu median > 90")
 
@@ -227,7 +227,7 @@ def test_made_up_events_go_to_the_topic_and_end_about_now(ottla: Ottla, tmp_path
     moments = [message.timestamp()[1] / 1000 for message in committed(ottla.bootstrap, "made-up")]
     assert len(moments) == 20_000
     assert max(moments) <= datetime.now(UTC).timestamp() + 600
-    with pytest.raises(Wrong, match="without a rate need a number"):
+    with pytest.raises(UsageError, match="without a rate need a number"):
         metrics.generate(Run(pipeline=PIPELINE, bootstrap=ottla.bootstrap, folder=tmp_path, options=options))
 
 

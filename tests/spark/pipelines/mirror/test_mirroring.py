@@ -21,7 +21,7 @@ from ottla.client.transaction import end, enlist, identify
 from ottla.spark.pipelines.mirror import mirroring
 from ottla.spark.pipelines.mirror.copying import Copier
 from ottla.spark.pipelines.mirror.endpoint import Endpoint
-from ottla.spark.pipelines.mirror.mirroring import CopyOutcome, Job, PartitionTask, Transaction, copy
+from ottla.spark.pipelines.mirror.mirroring import CopiedTransaction, CopyOutcome, Job, PartitionTask, copy
 from ottla.spark.pipelines.mirror.pushing import Pusher
 from ottla.spark.pipelines.mirror.translation import MirrorPosition, OffsetMap, OffsetRun
 
@@ -126,7 +126,7 @@ def test_what_was_sent_and_not_committed_is_sent_again(bench: Bench) -> None:
         identity, position = passage._position(identity)
         copier = Copier(identity.producer_id, identity.epoch)
         pusher = Pusher(target, bench.where, bench.job.transactional_id(bench.where))
-        transaction = Transaction(bench.job, bench.part(), target, identity, position, copier, pusher)
+        transaction = CopiedTransaction(bench.job, bench.part(), target, identity, position, copier, pusher)
         for piece in fetch(source, bench.where, start=0, stop=3, committed=True):
             transaction.add(piece)
         pusher.flush()

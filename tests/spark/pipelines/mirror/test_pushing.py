@@ -9,7 +9,7 @@ from spark import copies, filling
 
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.failure import Refused
-from ottla.client.transaction import Identity, end, enlist, identify
+from ottla.client.transaction import ProducerIdentity, end, enlist, identify
 from ottla.records import batch
 from ottla.records.batch import Record
 from ottla.spark.pipelines.mirror.pushing import Pusher
@@ -62,7 +62,7 @@ def test_what_the_broker_refuses_is_raised(ottla: Ottla, fresh: Callable[[str], 
         end(cluster, identity, commit=False)
 
 
-def made(identity: Identity, sequence: int, value: bytes) -> bytes:
+def made(identity: ProducerIdentity, sequence: int, value: bytes) -> bytes:
     return batch.build(
         [Record(0, filling.NOW_MS, None, value)],
         producer_id=identity.producer_id,

@@ -18,8 +18,8 @@ from spark.topics import Topics
 
 from ottla.client.failure import Failed
 from ottla.spark.pipelines.restore import pipeline as restore
-from ottla.spark.pipelines.restore.pipeline import Moment, Span, moment
-from ottla.spark.runner import Run, Wrong, state
+from ottla.spark.pipelines.restore.pipeline import PartitionSpan, RestorePoint, moment
+from ottla.spark.runner import Run, UsageError, state
 from ottla.spark.storage.location import Location
 
 if TYPE_CHECKING:
@@ -38,26 +38,26 @@ COUNT = 2000
 @pytest.mark.parametrize(
     ("text", "when"),
     [
-        ("", Moment()),
-        ("now", Moment()),
-        ("1200", Moment(offset=1200)),
-        ("0", Moment(offset=0)),
-        ("1769860800000", Moment(time_ms=START_MS)),
-        ("2026-01-31T12:00:00Z", Moment(time_ms=START_MS)),
-        ("2026-01-31T12:00:00", Moment(time_ms=START_MS)),
-        ("2026-01-31 13:00:00.5+01:00", Moment(time_ms=START_MS + 500)),
-        ("2026-01-31", Moment(time_ms=START_MS - 43_200_000)),
-        ('{"0": 5, "1": 7}', Moment(offsets={0: 5, 1: 7})),
+        ("", RestorePoint()),
+        ("now", RestorePoint()),
+        ("1200", RestorePoint(offset=1200)),
+        ("0", RestorePoint(offset=0)),
+        ("1769860800000", RestorePoint(time_ms=START_MS)),
+        ("2026-01-31T12:00:00Z", RestorePoint(time_ms=START_MS)),
+        ("2026-01-31T12:00:00", RestorePoint(time_ms=START_MS)),
+        ("2026-01-31 13:00:00.5+01:00", RestorePoint(time_ms=START_MS + 500)),
+        ("2026-01-31", RestorePoint(time_ms=START_MS - 43_200_000)),
+        ('{"0": 5, "1": 7}', RestorePoint(offsets={0: 5, 1: 7})),
     ],
 )
-def test_moments(text: str, when: Moment) -> None:
+def test_moments(text: str, when: RestorePoint) -> None:
     assert moment(text) == when
 
 
 @pytest.mark.parametrize("text", ["yesterday", "-5", "{", '{"a": 1}', '{"0": null}', "2026-99-01"])
 def test_what_is_no_moment(text: str) -> None:
     with pytest.raises(
-        Wrong, match="expected a time such as 2026-01-31T12:00:00Z, milliseconds, an offset, or offsets"
+        UsageError, match="expected a time such as 2026-01-31T12:00:00Z, milliseconds, an offset, or offsets"
     ):
         moment(text)
 
@@ -172,7 +172,7 @@ def test_at_offsets(accounts: Accounts, spark: SparkSession, tmp_path: Path, cap
     assert f", restored from {sum(kept)} records\n" in told.err
     assert "more keys" not in told.err, "nothing was compacted"
     assert "only showing top 3 rows" in told.out
-    with pytest.raises(Wrong, match="at names partition 2, but accounts has 0 to 1"):
+    with pytest.raises(UsageError, match="at names partition 2, but accounts has 0 to 1"):
         accounts.restored(spark, tmp_path, at='{"2": 1}')
 
 
@@ -210,12 +210,15 @@ def test_the_past_of_a_partition_that_retention_has_emptied(ottla: Ottla, tmp_pa
     assert topics.producer.flush(30) == 0
     topics.cut(topic, 0, 5)
     run = Run(pipeline=restore.PIPELINE, bootstrap=ottla.bootstrap, folder=tmp_path, options={"topic": topic})
-    late = restore.bounds(run, Moment(time_ms=START_MS + 60_000))
-    assert late == {0: Span(5, 5, 5), 1: Span(0, 5, 5)}
+    late = restore.bounds(run, RestorePoint(time_ms=START_MS + 60_000))
+    assert late == {0: PartitionSpan(5, 5, 5), 1: PartitionSpan(0, 5, 5)}
     topics.cut(topic, 1, 4)
-    assert restore.bounds(run, Moment(time_ms=START_MS + 60_000)) == {0: Span(5, 5, 5), 1: Span(4, 5, 5)}
+    assert restore.bounds(run, RestorePoint(time_ms=START_MS + 60_000)) == {
+        0: PartitionSpan(5, 5, 5),
+        1: PartitionSpan(4, 5, 5),
+    }
     with pytest.raises(Failed, match="partition 1 starts at offset 4 now, after the requested moment"):
-        restore.bounds(run, Moment(time_ms=START_MS + 5))
+        restore.bounds(run, RestorePoint(time_ms=START_MS + 5))
 
 
 def table(path: Path, value: str) -> Path:

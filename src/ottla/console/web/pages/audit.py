@@ -12,7 +12,7 @@ from ottla.console.web.table import Column, Paged
 
 if TYPE_CHECKING:
     from ottla.console.console import Console
-    from ottla.console.history import Entry
+    from ottla.console.history import AuditEntry
 
 REFRESH_S = 2.0
 
@@ -24,7 +24,7 @@ def add(console: Console) -> None:
             show(console)
 
 
-def details(one: Entry) -> None:
+def details(one: AuditEntry) -> None:
     with ui.dialog(value=True) as dialog, ui.card().classes("o-card").style("width:min(720px,94vw)"):
         ui.label(f"{units.moment(one.at * 1000)} UTC, by {one.who}").classes("o-soft")
         ui.label(one.what).classes("o-head")
@@ -34,9 +34,9 @@ def details(one: Entry) -> None:
 
 
 def show(console: Console) -> None:
-    entries: list[Entry] = []
+    entries: list[AuditEntry] = []
     with ui.element("div").classes("o-card"):
-        table: Paged[Entry] = Paged(
+        table: Paged[AuditEntry] = Paged(
             [
                 Column("When (UTC)", lambda one: units.moment(one.at * 1000), lambda one: one.at),
                 Column("Who", lambda one: units.brief(one.who, 30), lambda one: one.who, wide=True),

@@ -8,7 +8,7 @@ from nicegui import ui
 
 from ottla.client.options import BROKER
 from ottla.console.web import units
-from ottla.console.web.frame import Stat, chip, empty, frame, live
+from ottla.console.web.frame import StatCard, chip, empty, frame, live
 from ottla.console.web.options_table import OptionsTable
 from ottla.console.web.table import Column, Paged, numeric
 
@@ -166,8 +166,8 @@ def show_one(console: Console, node: int) -> None:
     with ui.row().classes("items-center gap-3"):
         address, answers, role = ui.label().classes("o-soft"), chip(""), chip("controller", "o-note")
     with ui.element("div").classes("o-grid"):
-        leads, copies, behind = Stat("Leader partitions"), Stat("Replicas"), Stat("Not in sync")
-        data, disk, flow = Stat("Data"), Stat("Disk free"), Stat("Records in")
+        leads, copies, behind = StatCard("Leader partitions"), StatCard("Replicas"), StatCard("Not in sync")
+        data, disk, flow = StatCard("Data"), StatCard("Disk free"), StatCard("Records in")
     with ui.element("div").classes("o-card"):
         ui.label("Options").classes("o-head q-mb-sm")
         OptionsTable(console, BROKER, str(node))

@@ -10,7 +10,7 @@ from nicegui import ui
 from ottla.client.failure import Failed
 from ottla.console.web import units
 from ottla.console.web.charts import Plot
-from ottla.console.web.frame import Stat, attempt, chip, empty, frame, live, sure, user
+from ottla.console.web.frame import StatCard, attempt, chip, empty, frame, live, sure, user
 from ottla.console.web.pages.groups import clear, tone
 from ottla.console.web.table import Column, Paged
 
@@ -55,8 +55,8 @@ def show(console: Console, name: str) -> None:
                 "flat color=negative data-mark=group-delete"
             )
     with ui.element("div").classes("o-grid"):
-        lag, seconds, trend = Stat("Lag"), Stat("Behind by"), Stat("Trend")
-        flow, done, members = Stat("Consumes"), Stat("Caught up"), Stat("Members")
+        lag, seconds, trend = StatCard("Lag"), StatCard("Behind by"), StatCard("Trend")
+        flow, done, members = StatCard("Consumes"), StatCard("Caught up"), StatCard("Members")
     with ui.element("div").classes("o-two"):
 
         def read(since: int) -> list[Point]:

@@ -11,7 +11,7 @@ from nicegui import run, ui
 from ottla.client.failure import Failed
 from ottla.console.messages import reading as reader
 from ottla.console.messages.filter import LENGTH_MAX, compile_filter
-from ottla.console.messages.reading import Message, Query, Reading
+from ottla.console.messages.reading import Message, MessageQuery, Reading
 from ottla.console.messages.values import KINDS, SCHEMA_MAX, Decoder
 from ottla.console.web import units
 from ottla.console.web.frame import attempt, frame, user
@@ -138,12 +138,12 @@ class Page:
         names = [name for name in self._console.watch.snapshot.topics if text in name.lower()]
         self._topic.set_autocomplete(names[:SUGGESTIONS])
 
-    def _query(self) -> Query:
+    def _query(self) -> MessageQuery:
         partition = str(self._partition.value or "").strip()
         if partition and not partition.isdecimal():
             raise Failed(f"{partition} is not a partition number")
         start, amount = str(self._start.value), str(self._amount.value or "").strip()
-        return Query(
+        return MessageQuery(
             str(self._topic.value or "").strip(),
             start,
             moment(start, amount),
@@ -181,7 +181,7 @@ class Page:
         self._table.update()
         self._status.set_text(describe_end(reading) if done else "Nothing was read.")
 
-    def _read(self, query: Query, reading: Reading) -> None:
+    def _read(self, query: MessageQuery, reading: Reading) -> None:
         with self._console.actions.cluster() as cluster:
             reader.read(cluster, query, reading)
 
@@ -212,7 +212,7 @@ class Page:
             self._live.props("icon=stop")
             self._status.set_text("Waiting for new records…")
 
-    def _ends(self, query: Query) -> dict[int, int]:
+    def _ends(self, query: MessageQuery) -> dict[int, int]:
         self._close()
         self._cluster = self._console.actions.cluster()
         return reader.ends_of(self._cluster, query.topic, query.partition)

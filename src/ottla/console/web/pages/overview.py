@@ -9,7 +9,7 @@ from nicegui import ui
 from ottla.console.watch.attention import findings, health
 from ottla.console.web import units
 from ottla.console.web.charts import Plot
-from ottla.console.web.frame import Stat, empty, frame, live
+from ottla.console.web.frame import StatCard, empty, frame, live
 
 if TYPE_CHECKING:
     from ottla.console.console import Console
@@ -32,7 +32,7 @@ def show(console: Console) -> None:
     with ui.element("div").classes("o-card"), ui.row().classes("items-center no-wrap gap-3"):
         icon = ui.icon("hourglass_empty", size="28px")
         sentence = ui.label().classes("o-head o-wrap").props("data-mark=health")
-    figures = Figures(console)
+    figures = OverviewFigures(console)
     with ui.element("div").classes("o-two"):
 
         def read(since: int) -> list[Point]:
@@ -52,14 +52,18 @@ def show(console: Console) -> None:
     live(console, update)
 
 
-class Figures:
+class OverviewFigures:
     """Six numbers."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         with ui.element("div").classes("o-grid"):
-            self._brokers, self._controller, self._topics = Stat("Brokers"), Stat("Controller"), Stat("Topics")
-            self._flow, self._data, self._lag = Stat("Records in"), Stat("Data"), Stat("Lag of all groups")
+            self._brokers, self._controller, self._topics = (
+                StatCard("Brokers"),
+                StatCard("Controller"),
+                StatCard("Topics"),
+            )
+            self._flow, self._data, self._lag = StatCard("Records in"), StatCard("Data"), StatCard("Lag of all groups")
 
     def update(self, snapshot: Snapshot) -> None:
         silent, count = len(snapshot.silent), len(snapshot.brokers)

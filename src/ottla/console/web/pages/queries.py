@@ -14,7 +14,7 @@ from ottla.console.web.table import Column, Paged
 
 if TYPE_CHECKING:
     from ottla.console.console import Console
-    from ottla.console.watch.graph import Edge, Query
+    from ottla.console.watch.graph import Edge, SparkQuery
     from ottla.console.watch.snapshot import Snapshot
 
 EDGES_MAX = 60
@@ -43,7 +43,7 @@ def show(console: Console) -> None:
         chart.props("data-mark=graph")
     with ui.element("div").classes("o-card"):
         ui.label("Spark queries").classes("o-head q-mb-xs")
-        table: Paged[Query] = Paged(
+        table: Paged[SparkQuery] = Paged(
             [
                 Column("Query", lambda one: one.name, lambda one: one.name, link=lambda one: group_place(one.group)),
                 Column("Reads", lambda one: units.brief(", ".join(one.reads), 40), lambda one: one.reads),

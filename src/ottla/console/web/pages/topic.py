@@ -12,7 +12,7 @@ from ottla.client.failure import Failed
 from ottla.client.options import TOPIC
 from ottla.console.web import units
 from ottla.console.web.charts import Plot
-from ottla.console.web.frame import Stat, attempt, chip, empty, frame, live, sure, user
+from ottla.console.web.frame import StatCard, attempt, chip, empty, frame, live, sure, user
 from ottla.console.web.options_table import OptionsTable
 from ottla.console.web.pages.groups import place as group_place
 from ottla.console.web.pages.topics import tone, trouble, whole
@@ -67,8 +67,8 @@ def show(console: Console, name: str) -> None:
                 "flat color=negative"
             ).props("data-mark=delete")
     with ui.element("div").classes("o-grid"):
-        partitions, records, flow = Stat("Partitions"), Stat("Records"), Stat("Records in")
-        size, kept, sync = Stat("Size"), Stat("Kept for"), Stat("Min. in sync")
+        partitions, records, flow = StatCard("Partitions"), StatCard("Records"), StatCard("Records in")
+        size, kept, sync = StatCard("Size"), StatCard("Kept for"), StatCard("Min. in sync")
     with ui.tabs().props("align=left dense no-caps inline-label").classes("w-full") as tabs:
         first = ui.tab("Partitions")
         flows = ui.tab("Flow")

@@ -48,7 +48,7 @@ from pyspark.sql import functions as F
 
 from ottla.spark.pipelines.activity.pages import render
 from ottla.spark.pipelines.activity.site import Site, text
-from ottla.spark.runner import Option, Pipeline, Run, Wrong, main
+from ottla.spark.runner import Option, Pipeline, Run, UsageError, main
 from ottla.spark.runner.generating import Record
 from ottla.spark.runner.letters import NO_HEADERS, letter_rows
 from ottla.spark.runner.meter import ASIDE
@@ -324,7 +324,7 @@ def records(run: Run, now: datetime) -> Iterator[Record]:
         start = began(run["start"]) or now
     else:
         if run.count is None:
-            raise Wrong("generated events without a rate need a number: give --count, or --rate")
+            raise UsageError("generated events without a rate need a number: give --count, or --rate")
         site = Site(run.seed, step_s=days * 86400 / run.count, think_s=think_s, rhythm=True)
         start = began(run["start"]) or now - timedelta(days=days)
     for event in site.events(start):
@@ -335,7 +335,9 @@ def began(start: str) -> datetime | None:
     try:
         return datetime.fromisoformat(start).replace(tzinfo=UTC) if start else None
     except ValueError:
-        raise Wrong(f"start={start}: expected a day or a moment such as 2026-01-31 or 2026-01-31T12:00:00") from None
+        raise UsageError(
+            f"start={start}: expected a day or a moment such as 2026-01-31 or 2026-01-31T12:00:00"
+        ) from None
 
 
 PIPELINE = Pipeline(

@@ -199,7 +199,7 @@ def new_step(good: str, bad: str, remember: int, likeness: float) -> "Callable[.
         import pandas
 
         ids, signatures = state.get if state.exists else ("[]", b"")
-        memory = Memory(json.loads(ids), bytes(signatures), remember)
+        memory = ArticleMemory(json.loads(ids), bytes(signatures), remember)
         found = []
         for article in pandas.concat(list(frames)).sort_values("offset").itertuples():
             other = memory.find_or_remember(article.id, article.text, likeness)
@@ -215,7 +215,7 @@ def new_step(good: str, bad: str, remember: int, likeness: float) -> "Callable[.
     return step
 
 
-class Memory:
+class ArticleMemory:
     """Ids and signatures of the last `remember` articles, the oldest first.
 
     It forgets with every added article, not at the end of a batch, because where batches end is arbitrary.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ottla.client.cluster import TopicPartition
     from ottla.spark.lock import Lock
-    from ottla.spark.pipelines.export.exporting import File, TableShape
+    from ottla.spark.pipelines.export.exporting import ExportFile, TableShape
     from ottla.spark.storage.location import Location
 
 APPLICATION: Final = "ottla-export"
@@ -72,7 +72,7 @@ class DeltaLedger:
                 ids[where.topic] = topic_id
         return TableProgress(self._cluster, found, ids)
 
-    def commit(self, files: Sequence[File], reached: TableProgress) -> None:
+    def commit(self, files: Sequence[ExportFile], reached: TableProgress) -> None:
         now_ms = int(time.time() * 1000)
         if self.staging is not None:
             check_staged(self._store, self._run, files)

@@ -84,7 +84,7 @@ class TableShape:
 
 
 @dataclass(frozen=True)
-class File:
+class ExportFile:
     staged: str  # its name in the staging folder, or in the table if there is none
     name: str  # its place in the table, once it is committed
     day: str | None
@@ -100,7 +100,7 @@ class ExportedRange:
     start: int
     stop: int
     rows: int = 0
-    files: tuple[File, ...] = ()
+    files: tuple[ExportFile, ...] = ()
     aside: str = ""  # name of the file of dead letters, if there are any
     error: str = ""  # a sentence; a value, so that it arrives unchanged
 
@@ -119,7 +119,7 @@ def write(
     Records that do not fit into the table go to a file in `aside`; without that, they are an error."""
     try:
         unfit = AsideFile(aside) if aside is not None else None
-        with Table(split, shape, Store(folder), staged=staged, unfit=unfit) as table:
+        with TaskTable(split, shape, Store(folder), staged=staged, unfit=unfit) as table:
             for batch in reading.batches(split, options, unfit.sift if unfit else None):
                 table.add(batch)
             files = table.finish()
@@ -134,11 +134,11 @@ def write(
     return ExportedRange(split.where, split.start, split.stop, rows, tuple(files), put_aside)
 
 
-class Unfit(Failed):
+class UnfitRecord(Failed):
     """A record that the table cannot hold."""
 
 
-class Table:
+class TaskTable:
     """The files of one task: a single one, or one for each day."""
 
     def __init__(
@@ -151,10 +151,10 @@ class Table:
         self._unfit = unfit
         self._schema = shape.schema()
         self._open: dict[str | None, TableFile] = {}
-        self._files: list[File] = []
+        self._files: list[ExportFile] = []
         self._topics = pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), pa.array([split.topic]))
 
-    def __enter__(self) -> Table:
+    def __enter__(self) -> TaskTable:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -164,7 +164,7 @@ class Table:
     def add(self, batch: pa.RecordBatch) -> None:
         try:
             rows = self._columns(batch)
-        except Unfit:
+        except UnfitRecord:
             if self._unfit is None:
                 raise
             left = self._unfit.sift(pa.Table.from_batches([batch]), faults(batch, self._shape))
@@ -181,7 +181,7 @@ class Table:
             if len(self._open) > DAYS_OPEN_MAX:
                 self._files.append(self._open.pop(next(iter(self._open))).close())
 
-    def finish(self) -> list[File]:
+    def finish(self) -> list[ExportFile]:
         while self._open:
             _, output = self._open.popitem()
             self._files.append(output.close())
@@ -212,12 +212,14 @@ class Table:
         try:
             return column.cast(pa.string())
         except pa.ArrowInvalid:
-            raise Unfit(f"{self._what(name, batch)} is not text in UTF-8: set {name}=binary, or dead.letter") from None
+            raise UnfitRecord(
+                f"{self._what(name, batch)} is not text in UTF-8: set {name}=binary, or dead.letter"
+            ) from None
 
     def _check_days(self, batch: pa.RecordBatch) -> None:
         bounds = pc.min_max(batch.column("timestamp"))
         if any(bounds[side].is_valid and not -TIME_MAX <= bounds[side].value <= TIME_MAX for side in ("min", "max")):
-            raise Unfit(
+            raise UnfitRecord(
                 f"{self._what('timestamp', batch)} is beyond the year 9999, so there is no folder for its day: set "
                 "partition=none, or dead.letter"
             )
@@ -318,7 +320,7 @@ class TableFile:
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self._waiting, self._waiting_bytes = [], 0
 
-    def close(self) -> File:
+    def close(self) -> ExportFile:
         if self._waiting:
             self._group()
         assert self._writer is not None, "a file is begun by its first rows"
@@ -329,7 +331,7 @@ class TableFile:
             os.fsync(self._sink.fileno())
         size = self._sink.tell()
         self._stack.close()
-        return File(self._staged, self._name, self._day, self._rows, size, self._least, self._greatest)
+        return ExportFile(self._staged, self._name, self._day, self._rows, size, self._least, self._greatest)
 
     def abandon(self) -> None:
         with suppress(*TROUBLE, Failed):

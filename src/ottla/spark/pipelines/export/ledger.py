@@ -40,7 +40,7 @@ from ottla.spark.storage.store import HIDDEN, Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ottla.spark.pipelines.export.exporting import File, TableShape
+    from ottla.spark.pipelines.export.exporting import ExportFile, TableShape
     from ottla.spark.storage.location import Location
 
 COMMITS: Final = f"{HIDDEN}/commits"
@@ -60,14 +60,14 @@ class TableProgress:
     ids: Mapping[str, str] = field(default_factory=dict)  # of the topics
 
 
-class Ledger(Protocol):
+class TableLedger(Protocol):
     """What a table must support, whatever its format."""
 
     staging: Location | None  # where tasks put their files; None: in their places, which only a commit makes known
 
     def read_progress(self, partitions: Mapping[TopicPartition, str]) -> TableProgress: ...
 
-    def commit(self, files: Sequence[File], reached: TableProgress) -> None: ...
+    def commit(self, files: Sequence[ExportFile], reached: TableProgress) -> None: ...
 
     def table_id(self) -> str:
         """Unique to the table, and constant for its lifetime."""
@@ -101,7 +101,7 @@ class FolderLedger:
         }
         return TableProgress(self._last["cluster"], offsets, self._last["ids"])
 
-    def commit(self, files: Sequence[File], reached: TableProgress) -> None:
+    def commit(self, files: Sequence[ExportFile], reached: TableProgress) -> None:
         """Make the files part of the table. The next start continues from `reached`."""
         offsets: dict[str, dict[str, int]] = {}
         for (topic, index), offset in sorted(reached.offsets.items()):
@@ -217,7 +217,7 @@ def sweep(store: Store, *, locked: bool) -> None:
             store.remove_folder(f"{STAGING}/{run}")
 
 
-def check_staged(store: Store, run: str, files: Sequence[File]) -> None:
+def check_staged(store: Store, run: str, files: Sequence[ExportFile]) -> None:
     """Files must exist before they are committed: the offsets would claim their rows."""
     there = {one.name for one in store.files(f"{STAGING}/{run}")} if files else set()
     if gone := [file.staged for file in files if f"{STAGING}/{run}/{file.staged}" not in there]:

@@ -55,7 +55,7 @@ TIMEOUT_MS: Final = 60_000
 log = logging.getLogger("ottla.spark")
 
 
-class Aside(NamedTuple):
+class LetterFile(NamedTuple):
     """A file of dead letters, and where their records come from."""
 
     where: TopicPartition
@@ -114,7 +114,7 @@ class DeadLetters:
         self._name = f"{LETTERS}{table}"
         self._checked = False
 
-    def send(self, asides: Iterable[Aside], reached: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> int:
+    def send(self, asides: Iterable[LetterFile], reached: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> int:
         """Write all letters that were not written before, and the offsets reached, in one transaction."""
         if not self._checked:
             check(self._cluster, self._name, KEYS)
@@ -132,13 +132,13 @@ class DeadLetters:
             log.warning("export: %d records do not fit into the table and went to topic %s", count.rows, topic)
         return count.rows
 
-    def forget(self, asides: Iterable[Aside]) -> None:
+    def forget(self, asides: Iterable[LetterFile]) -> None:
         """Remove the files, after their letters are written."""
         for one in asides:
             self._store.remove(one.name)
 
     def _letters(
-        self, asides: Iterable[Aside], before: Mapping[TopicPartition, int], room: int
+        self, asides: Iterable[LetterFile], before: Mapping[TopicPartition, int], room: int
     ) -> Iterator[pa.RecordBatch]:
         for where, name in sorted(asides):
             with self._store.input(name) as file:

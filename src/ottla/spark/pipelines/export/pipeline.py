@@ -24,7 +24,7 @@ from ottla.client.failure import Failed, passes
 from ottla.spark.groups import EXPORT, Shown
 from ottla.spark.pipelines.export.exporting import ExportedRange, TableShape, write
 from ottla.spark.pipelines.export.ledger import STAGING, FolderLedger, TableProgress
-from ottla.spark.pipelines.export.letters import Aside, DeadLetters
+from ottla.spark.pipelines.export.letters import DeadLetters, LetterFile
 from ottla.spark.runner import Option, Pipeline, Run, main
 from ottla.spark.runner.places import STORAGE, locate
 from ottla.spark.runner.rounds import Rounds, spread
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ottla.client.cluster import Cluster
-    from ottla.spark.pipelines.export.ledger import Ledger
+    from ottla.spark.pipelines.export.ledger import TableLedger
     from ottla.spark.runner.generating import Record
     from ottla.spark.source.planning import Range, Split
     from ottla.spark.storage.location import Location
@@ -104,7 +104,7 @@ def run(run: Run) -> None:
         if run["format"] == "delta":
             from ottla.spark.pipelines.export.delta_ledger import DeltaLedger
 
-            ledger: Ledger = DeltaLedger(place, shape, cluster.id or "")
+            ledger: TableLedger = DeltaLedger(place, shape, cluster.id or "")
         else:
             ledger = FolderLedger(place, shape)
         try:
@@ -121,7 +121,7 @@ class Export:
         source: SourceOptions,
         selection: TopicSelection,
         shape: TableShape,
-        ledger: Ledger,
+        ledger: TableLedger,
         place: Location,
     ) -> None:
         self._run = run
@@ -267,7 +267,7 @@ class Export:
             assert reached[one.where] == one.start, f"{one.where} was not written from {reached[one.where]} on"
             reached[one.where] = one.stop
         after = TableProgress(self._cluster.id, {**before.offsets, **reached}, {**before.ids, **ids})
-        asides = [Aside(one.where, one.aside) for one in written if one.aside]
+        asides = [LetterFile(one.where, one.aside) for one in written if one.aside]
         if asides:
             assert self._letters is not None, "tasks put records aside only if letters are on"
             self._letters.send(asides, reached, ids)

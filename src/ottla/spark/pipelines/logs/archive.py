@@ -62,7 +62,7 @@ ROWS: Final = 65_536  # in memory at once during compaction
 
 
 @dataclass(frozen=True)
-class Layout:
+class ArchiveLayout:
     """Columns that make folders, columns that order the rows of a batch, and when a folder is compacted: when this many
     of its files are smaller than `small`."""
 
@@ -90,12 +90,12 @@ class Archive(Protocol):
         ...
 
 
-def archive(place: Location, format: str, layout: Layout) -> Archive:
+def archive(place: Location, format: str, layout: ArchiveLayout) -> Archive:
     return DeltaArchive(place, layout) if format == "delta" else ParquetArchive(place, layout)
 
 
 class ParquetArchive:
-    def __init__(self, place: Location, layout: Layout) -> None:
+    def __init__(self, place: Location, layout: ArchiveLayout) -> None:
         self._place = place
         self._store = Store(place)
         self._layout = layout
@@ -217,7 +217,7 @@ def merge_files(files: Sequence[Path], whole: Path) -> None:
 
 
 class DeltaArchive:
-    def __init__(self, place: Location, layout: Layout) -> None:
+    def __init__(self, place: Location, layout: ArchiveLayout) -> None:
         delta.table_at(place)  # a missing location or library fails before the first batch
         self._place = place
         self._layout = layout

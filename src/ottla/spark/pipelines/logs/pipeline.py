@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from ottla.spark.pipelines.logs.archive import Archive, Layout, archive
+from ottla.spark.pipelines.logs.archive import Archive, ArchiveLayout, archive
 from ottla.spark.pipelines.logs.shipping import Shipper
-from ottla.spark.runner import Option, Pipeline, Run, Wrong, main
+from ottla.spark.runner import Option, Pipeline, Run, UsageError, main
 from ottla.spark.runner.generating import Record
 from ottla.spark.runner.places import STORAGE, locate
 
@@ -95,7 +95,7 @@ def shipping(run: Run) -> Shipper | None:
     if run["part"] == "store" or (not run["ship"] and run["part"] == "both"):
         return None
     if not run["ship"]:
-        raise Wrong("part=ship needs files: --option ship=/var/log/*.log")
+        raise UsageError("part=ship needs files: --option ship=/var/log/*.log")
     return Shipper(run, run["topic"], run["ship"], run["host"] or socket.gethostname())
 
 
@@ -105,7 +105,7 @@ def shipping(run: Run) -> Shipper | None:
 def store(run: Run) -> None:
     place = locate(run, run["path"], "tables", "logs")
     files = run.integer("compact")
-    table = archive(place, run["format"], Layout(BY, ORDER, files, run.integer("small")))
+    table = archive(place, run["format"], ArchiveLayout(BY, ORDER, files, run.integer("small")))
 
     def add(rows: "DataFrame", batch: int) -> None:
         table.add(rows, batch)
@@ -210,11 +210,13 @@ def make_line(random: Random, at: datetime) -> tuple[str, str]:
 
 def began(start: str) -> datetime | None:
     if start and not re.match(r"\d{4}-", start):
-        raise Wrong(f"start={start}: expected a day or a moment such as 2026-01-31 or 2026-01-31T12:00:00")
+        raise UsageError(f"start={start}: expected a day or a moment such as 2026-01-31 or 2026-01-31T12:00:00")
     try:
         return datetime.fromisoformat(start).replace(tzinfo=UTC) if start else None
     except ValueError:
-        raise Wrong(f"start={start}: expected a day or a moment such as 2026-01-31 or 2026-01-31T12:00:00") from None
+        raise UsageError(
+            f"start={start}: expected a day or a moment such as 2026-01-31 or 2026-01-31T12:00:00"
+        ) from None
 
 
 PIPELINE = Pipeline(

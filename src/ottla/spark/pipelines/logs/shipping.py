@@ -32,7 +32,7 @@ from ottla.client import offsets
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed
 from ottla.client.security import security
-from ottla.spark.runner import Wrong
+from ottla.spark.runner import UsageError
 from ottla.spark.runner.generating import librdkafka
 from ottla.spark.source import reading
 from ottla.spark.source.options import SourceOptions
@@ -54,7 +54,7 @@ Key = tuple[int, int]  # device and inode
 
 
 @dataclass(frozen=True)
-class Place:
+class SentPosition:
     """How far a file was sent."""
 
     inode: int
@@ -79,13 +79,13 @@ class Place:
         return os.fstat(file.fileno()).st_size >= self.position and fingerprint(file, self.head) == self.print
 
 
-def places(host: str, records: Iterable[tuple[bytes, bytes | None]]) -> dict[Key, Place]:
+def places(host: str, records: Iterable[tuple[bytes, bytes | None]]) -> dict[Key, SentPosition]:
     """The positions of a host in these records; the last one of each key counts."""
-    found: dict[str, Place] = {}
+    found: dict[str, SentPosition] = {}
     for key, value in records:
         owner, _, name = key.decode().rpartition("/")
         if owner == host and value is not None:
-            found[name] = Place(**json.loads(value))
+            found[name] = SentPosition(**json.loads(value))
         elif owner == host:
             found.pop(name, None)
     return {place.key: place for place in found.values()}
@@ -126,7 +126,7 @@ def files_by_inode(folder: str) -> dict[int, str]:
         return {}
 
 
-def is_removed(place: Place) -> bool:
+def is_removed(place: SentPosition) -> bool:
     """Is the device still there, now that the file is not? A file system may be unmounted for a while."""
     path = place.file
     while True:
@@ -141,13 +141,15 @@ def is_removed(place: Place) -> bool:
 class Files:
     """The files that match some patterns, and what is new in them."""
 
-    def __init__(self, patterns: list[str], known: dict[Key, Place], now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, patterns: list[str], known: dict[Key, SentPosition], now: Callable[[], float] = time.time
+    ) -> None:
         self._patterns = patterns
         self._known = known
         self._now = now
         self._here = set(known)  # at the last look
 
-    def new(self, sizes: dict[Key, int] | None = None) -> Iterator[tuple[Place, list[str]]]:
+    def new(self, sizes: dict[Key, int] | None = None) -> Iterator[tuple[SentPosition, list[str]]]:
         """Lines that were not sent yet, with the place after them, a few of each file at a time. With sizes: only of
         these files, and only up to these sizes."""
         paths = self._paths()
@@ -174,7 +176,7 @@ class Files:
             if found:
                 yield replace(before, position=position, head=head, print=mark, at=self._now()), found
 
-    def note_sent(self, place: Place) -> None:
+    def note_sent(self, place: SentPosition) -> None:
         self._known[place.key] = place
 
     def sizes(self) -> dict[Key, int]:
@@ -187,15 +189,15 @@ class Files:
                 continue  # it has just disappeared
         return found
 
-    def gone(self) -> list[Place]:
+    def gone(self) -> list[SentPosition]:
         """Places no longer needed: of files that are long gone, or since known under another device."""
         old = [place for place in self._known.values() if self._now() - place.at > KEPT_S]
         return [place for place in old if place.key not in self._here and (self._again(place) or is_removed(place))]
 
-    def forget(self, place: Place) -> None:
+    def forget(self, place: SentPosition) -> None:
         del self._known[place.key]
 
-    def _again(self, place: Place) -> bool:
+    def _again(self, place: SentPosition) -> bool:
         """Is there a later place of its file? A folder is on one device, whatever its number."""
         here = os.path.dirname(place.file)
         later = [one for one in self._known.values() if one.inode == place.inode and one.at > place.at]
@@ -221,23 +223,23 @@ class Files:
                 renamed[key] = found
         return renamed | matching
 
-    def _is(self, path: str, place: Place) -> bool:
+    def _is(self, path: str, place: SentPosition) -> bool:
         try:
             with open(path, "rb") as file:
                 return place.continues(file)
         except OSError:
             return False
 
-    def _place(self, file: BinaryIO, path: str) -> Place:
+    def _place(self, file: BinaryIO, path: str) -> SentPosition:
         """Where to continue in a file; at its start if it is a different file now."""
         found = os.fstat(file.fileno())
-        here = Place(found.st_ino, path, device=found.st_dev)
+        here = SentPosition(found.st_ino, path, device=found.st_dev)
         known = self._known.get(here.key)
         if known is None or not known.continues(file):
             known = next((place for place in self._others(here) if place.continues(file)), here)
         return replace(known, file=path, device=here.device)
 
-    def _others(self, here: Place) -> Iterator[Place]:
+    def _others(self, here: SentPosition) -> Iterator[SentPosition]:
         """Places that may belong to this file, with another or an unknown device number."""
         folder = os.path.dirname(here.file)
         for place in self._known.values():
@@ -258,7 +260,7 @@ class Shipper(threading.Thread):
         run.ensure_topic(self._positions, 1, cleanup_policy="compact")
         chosen = [one.strip() for one in patterns.split(",") if one.strip()]
         if not chosen:
-            raise Wrong("ship names no files: give patterns such as /var/log/*.log, separated by commas")
+            raise UsageError("ship names no files: give patterns such as /var/log/*.log, separated by commas")
         self._producer = self._new_producer()
         self._files = Files(chosen, self._read())
 
@@ -294,7 +296,7 @@ class Shipper(threading.Thread):
             self._files.forget(place)
         return sum(len(found) for _, found in new)
 
-    def _send(self, new: list[tuple[Place, list[str]]], gone: list[Place]) -> None:
+    def _send(self, new: list[tuple[SentPosition, list[str]]], gone: list[SentPosition]) -> None:
         from confluent_kafka import KafkaException
 
         try:
@@ -346,7 +348,7 @@ class Shipper(threading.Thread):
             raise Failed(f"cannot ship to {self._run.bootstrap}: {error.args[0].str()}") from None
         return producer
 
-    def _read(self) -> dict[Key, Place]:
+    def _read(self) -> dict[Key, SentPosition]:
         """What this host has sent, as far as it is committed."""
         properties = {f"kafka.{name}": value for name, value in self._run.properties.items()}
         options = SourceOptions.load(

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from ottla.spark.runner import Run, Wrong
+from ottla.spark.runner import Run, UsageError
 from ottla.spark.runner.generating import Record
 
 MADE_UP: Final = ("cpu", "memory", "latency_ms", "latency_ms", "latency_ms")
@@ -96,7 +96,7 @@ def proc(name: str) -> str:
     try:
         return Path("/proc", name).read_text()
     except OSError:
-        raise Wrong("sample=true reads /proc, which only Linux has: remove it to use generated events") from None
+        raise UsageError("sample=true reads /proc, which only Linux has: remove it to use generated events") from None
 
 
 def connect_ms(bootstrap: str) -> float | None:

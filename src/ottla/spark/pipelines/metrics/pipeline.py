@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql import functions as F
 
 from ottla.spark.pipelines.metrics.machines import MADE_UP, records, sample_machine
-from ottla.spark.runner import Option, Pipeline, Run, Wrong, main
+from ottla.spark.runner import Option, Pipeline, Run, UsageError, main
 from ottla.spark.runner.letters import NO_HEADERS, letter_rows
 from ottla.spark.runner.meter import ASIDE
 
@@ -130,7 +130,7 @@ def is_ahead(ahead: int) -> "Column":
     return F.coalesce(F.col("at") - F.col("arrived") > ahead, F.lit(False))
 
 
-class Rule(NamedTuple):
+class AlertRule(NamedTuple):
     text: str
     metric: str
     statistic: str
@@ -147,20 +147,20 @@ class WindowSettings:
     window: int
     late: int
     ahead: int
-    rules: tuple[Rule, ...]
+    rules: tuple[AlertRule, ...]
     topics: dict[str, str]
 
 
-def rules(text: str) -> tuple[Rule, ...]:
+def rules(text: str) -> tuple[AlertRule, ...]:
     found = []
     for part in filter(None, (part.strip() for part in re.split("[,;]", text))):
         match = RULE.fullmatch(part)
         if not match:
-            raise Wrong(
+            raise UsageError(
                 f"{part!r} is not a rule: write it like `cpu mean > 90 for 3`, with one of {', '.join(STATISTICS)}"
             )
         metric, statistic, sign, threshold, windows = match.groups()
-        found.append(Rule(part, metric, statistic, sign == ">", float(threshold), int(windows or 1)))
+        found.append(AlertRule(part, metric, statistic, sign == ">", float(threshold), int(windows or 1)))
     return tuple(found)
 
 
@@ -237,7 +237,7 @@ def close_windows(now: Open, settings: WindowSettings) -> Iterator[tuple[str, st
                 yield settings.topics["alerts"], host, json.dumps(alert)
 
 
-def judge_alert(now: Open, rule: Rule, host: str, value: float) -> str | None:
+def judge_alert(now: Open, rule: AlertRule, host: str, value: float) -> str | None:
     """Raised, resolved, or nothing new. A raised alert is stored as -1 until it is resolved."""
     name = join_name(host, rule.text)
     broken = now.alerts.get(name, 0)
@@ -292,7 +292,7 @@ def generate(run: Run) -> None:
     elif run.count:  # the last ones are of now: brokers refuse timestamps far ahead
         tick_s, start = 1.0, datetime.now(UTC) - timedelta(seconds=run.count / hosts / len(MADE_UP))
     else:
-        raise Wrong("generated events without a rate need a number: give --count, or --rate")
+        raise UsageError("generated events without a rate need a number: give --count, or --rate")
     run.send(records(run["metrics"], run.seed, hosts, began(run["start"]) or start, tick_s))
 
 
@@ -300,7 +300,7 @@ def began(start: str) -> datetime | None:
     try:
         return datetime.fromisoformat(start).replace(tzinfo=UTC) if start else None
     except ValueError:
-        raise Wrong(f"start={start}: expected a moment such as 2026-01-31T12:00") from None
+        raise UsageError(f"start={start}: expected a moment such as 2026-01-31T12:00") from None
 
 
 PIPELINE = Pipeline("metrics", "Windows, percentiles and alerts of hosts and applications.", run, OPTIONS, generate)

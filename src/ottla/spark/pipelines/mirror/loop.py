@@ -1,6 +1,6 @@
 """The loop of a mirror: look for topics, plan what is new, have it copied, translate groups, and repeat.
 
-The loop does not know what does the copying. `Host` does: a Spark job with a task for each lane
+The loop does not know what does the copying. `MirrorHost` does: a Spark job with a task for each lane
 (`ottla.spark.pipelines.mirror`), or the process itself (`ottla mirror`). `mirroring` has the proof of exactly once. The
 loop holds no state that matters, and may die at any time. Progress is committed at the source to group
 `ottla-mirrored-<name>`, for lag monitoring.
@@ -34,7 +34,7 @@ IDLE_S: Final = 0.1  # pause when there is nothing new
 FENCED_MAX: Final = 3  # in a row: then it is not a duplicate task of ours, but another run
 
 
-class Host(Protocol):
+class MirrorHost(Protocol):
     """Where a mirror runs."""
 
     @property
@@ -70,7 +70,7 @@ class Pace:
 class Mirror:
     def __init__(
         self,
-        host: Host,
+        host: MirrorHost,
         job: Job,
         source: Cluster,
         target: Cluster,

@@ -25,7 +25,7 @@ from ottla.client import offsets
 from ottla.client.failure import Failed, Refused, passes
 from ottla.client.fetching import OutOfRange, fetch
 from ottla.client.groups import Committed, read_offsets
-from ottla.client.transaction import Identity, add_offsets, end, enlist, identify
+from ottla.client.transaction import ProducerIdentity, add_offsets, end, enlist, identify
 from ottla.errors import ErrorCode
 from ottla.spark.pipelines.mirror.copying import Copier, DamagedError, writable
 from ottla.spark.pipelines.mirror.pushing import Pusher
@@ -174,7 +174,7 @@ class Passage:
             while True:
                 if copier is None:
                     copier = Copier(identity.producer_id, identity.epoch, size_max=part.size_max)
-                transaction = Transaction(job, part, self._target, identity, position, copier, pusher)
+                transaction = CopiedTransaction(job, part, self._target, identity, position, copier, pusher)
                 while (piece := next(pieces, None)) is not None:
                     transaction.add(piece)
                     if transaction.full:
@@ -198,7 +198,7 @@ class Passage:
             pusher.close()
             pieces.close()  # type: ignore[attr-defined]  # a generator: its connection is given back now
 
-    def _position(self, identity: Identity) -> tuple[Identity, MirrorPosition]:
+    def _position(self, identity: ProducerIdentity) -> tuple[ProducerIdentity, MirrorPosition]:
         """The position to continue from. A new one is committed before any record is copied.
 
         A round may have been planned long ago, by a driver that was replaced since. So whatever contradicts the
@@ -244,13 +244,15 @@ class Passage:
             f"retention has deleted {first - offset} offsets"
         )
 
-    def _lose(self, identity: Identity, text: str, position: MirrorPosition) -> tuple[Identity, MirrorPosition]:
+    def _lose(
+        self, identity: ProducerIdentity, text: str, position: MirrorPosition
+    ) -> tuple[ProducerIdentity, MirrorPosition]:
         if self._job.fail_on_data_loss:
             raise Failed(f"{text}; to continue at offset {position.offset}, set failOnDataLoss=false")
         self._progress.notes.append(f"{text}; continuing at offset {position.offset}")
         return self._move_to(identity, position)
 
-    def _move_to(self, identity: Identity, position: MirrorPosition) -> tuple[Identity, MirrorPosition]:
+    def _move_to(self, identity: ProducerIdentity, position: MirrorPosition) -> tuple[ProducerIdentity, MirrorPosition]:
         stored = {self._part.to: Committed(position.offset, position.metadata())}
         add_offsets(self._target, identity, self._job.group, stored)
         after = end(self._target, identity, commit=True)
@@ -268,7 +270,7 @@ class Passage:
             )
 
 
-class Transaction:
+class CopiedTransaction:
     """Batches and the position after them. The first batch begins it; without batches it only moves the position."""
 
     def __init__(
@@ -276,7 +278,7 @@ class Transaction:
         job: Job,
         part: PartitionTask,
         target: Cluster,
-        identity: Identity,
+        identity: ProducerIdentity,
         position: MirrorPosition,
         copier: Copier,
         pusher: Pusher,
@@ -336,7 +338,7 @@ class Transaction:
         self.records += one.count
         self.size += len(one.data)
 
-    def commit(self, *, finished: bool) -> tuple[Identity, MirrorPosition]:
+    def commit(self, *, finished: bool) -> tuple[ProducerIdentity, MirrorPosition]:
         """Commit everything sent, and the position after it. `finished`: everything planned has been copied."""
         reached = max(self._source_end, self._part.stop) if finished else self._source_end
         position = self._position._replace(offset=reached)

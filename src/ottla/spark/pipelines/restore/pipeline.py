@@ -47,7 +47,7 @@ from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed
 from ottla.spark.lock import NAME as LOCK
 from ottla.spark.lock import InUse, Lock
-from ottla.spark.runner import Option, Pipeline, Run, Wrong, main
+from ottla.spark.runner import Option, Pipeline, Run, UsageError, main
 from ottla.spark.runner.generating import Record
 from ottla.spark.runner.places import STORAGE, locate
 from ottla.spark.runner.rounds import Rounds
@@ -84,7 +84,7 @@ EXPECTED: Final = (
 )
 
 
-class Moment(NamedTuple):
+class RestorePoint(NamedTuple):
     """Records up to this time, or before these offsets; everything if both are None."""
 
     time_ms: int | None = None
@@ -92,22 +92,22 @@ class Moment(NamedTuple):
     offsets: dict[int, int] | None = None
 
 
-def moment(text: str) -> Moment:
+def moment(text: str) -> RestorePoint:
     text = text.strip()
     if not text or text in ("now", "latest"):
-        return Moment()
+        return RestorePoint()
     if text.isdecimal():
-        return Moment(time_ms=int(text)) if int(text) >= MILLISECONDS else Moment(offset=int(text))
+        return RestorePoint(time_ms=int(text)) if int(text) >= MILLISECONDS else RestorePoint(offset=int(text))
     try:
         if text.startswith("{"):
-            return Moment(offsets={int(index): int(offset) for index, offset in json.loads(text).items()})
+            return RestorePoint(offsets={int(index): int(offset) for index, offset in json.loads(text).items()})
         at = datetime.fromisoformat(text)
     except (ValueError, TypeError, AttributeError):
-        raise Wrong(f"at={text}: expected {EXPECTED}") from None
-    return Moment(time_ms=int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000))
+        raise UsageError(f"at={text}: expected {EXPECTED}") from None
+    return RestorePoint(time_ms=int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
-class Span(NamedTuple):
+class PartitionSpan(NamedTuple):
     """Of one partition: its start, where the state ends, and its end."""
 
     start: int
@@ -135,7 +135,7 @@ def run(run: Run) -> None:
         rounds.stop()
 
 
-def bounds(run: Run, at: Moment) -> dict[int, Span]:
+def bounds(run: Run, at: RestorePoint) -> dict[int, PartitionSpan]:
     topic = run["topic"]
     with run.cluster() as cluster:
         found = cluster.topics([topic]).get(topic)
@@ -153,7 +153,7 @@ def bounds(run: Run, at: Moment) -> dict[int, Span]:
             chosen = dict.fromkeys(wheres, at.offset)
         elif at.offsets is not None:
             if unknown := at.offsets.keys() - {where.partition for where in wheres}:
-                raise Wrong(f"at names partition {min(unknown)}, but {topic} has 0 to {len(wheres) - 1}")
+                raise UsageError(f"at names partition {min(unknown)}, but {topic} has 0 to {len(wheres) - 1}")
             chosen = {where: at.offsets.get(where.partition, starts[where]) for where in wheres}
     for where in wheres:
         # If the first record is later than the moment, earlier ones are gone. If no record is later, nothing has
@@ -163,10 +163,12 @@ def bounds(run: Run, at: Moment) -> dict[int, Span]:
                 f"{topic} partition {where.partition} starts at offset {starts[where]} now, after the requested "
                 "moment: its state then is gone, choose a later one"
             )
-    return {where.partition: Span(starts[where], min(chosen[where], ends[where]), ends[where]) for where in wheres}
+    return {
+        where.partition: PartitionSpan(starts[where], min(chosen[where], ends[where]), ends[where]) for where in wheres
+    }
 
 
-def between(run: Run, spans: dict[int, Span], *, later: bool) -> "DataFrame":
+def between(run: Run, spans: dict[int, PartitionSpan], *, later: bool) -> "DataFrame":
     """The records before the bounds, or from there on."""
     ranges = {index: (span.bound, span.end) if later else (span.start, span.bound) for index, span in spans.items()}
     named = {
@@ -269,7 +271,9 @@ def replace(fresh: Path, path: Path) -> None:
         exchange(fresh, path)
 
 
-def tell(run: Run, place: Location, parts: list[WrittenFile], frame: "DataFrame", spans: dict[int, Span]) -> int:
+def tell(
+    run: Run, place: Location, parts: list[WrittenFile], frame: "DataFrame", spans: dict[int, PartitionSpan]
+) -> int:
     """Print rows of the table and a summary; returns the number of records read."""
     table = read_files(run.spark, place, [part.name for part in parts], frame.schema)
     table.orderBy("key").show(run.integer("show"), truncate=60)
@@ -288,7 +292,7 @@ def tell(run: Run, place: Location, parts: list[WrittenFile], frame: "DataFrame"
     return records
 
 
-def gaps(records: int, spans: dict[int, Span]) -> bool:
+def gaps(records: int, spans: dict[int, PartitionSpan]) -> bool:
     """Are offsets before the bounds missing? Those of transaction markers are too, so this may be too cautious."""
     return records < sum(span.bound - span.start for span in spans.values())
 
