@@ -26,16 +26,17 @@ SIZE = 150 << 20
 CHECK = """
 import resource, sys
 from ottla.records import native
-from ottla.records.check import Limits, Rules
+from ottla.records.check import RecordLimits, Rules
 native.is_built()
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 data = open(sys.argv[1], "rb").read()
 rules = Rules(False, True, 0, 2**63 - 1, 2**63 - 1, 10)
 before = peak()
+limits = RecordLimits(1 << 30, 1 << 31)
 for release in (False, True):
-    verdict = native.check(data, rules, Limits(1 << 30, 1 << 31), release=release)
-    native.transcode(data, rules, Limits(1 << 30, 1 << 31), codec=4, level=None, size_max=1 << 20, release=release)
+    verdict = native.check(data, rules, limits, release=release)
+    native.transcode(data, rules, limits, codec=4, level=None, size_max=1 << 20, release=release)
 print(native.is_built(), verdict[0], peak() - before)
 """
 

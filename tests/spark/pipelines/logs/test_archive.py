@@ -86,9 +86,9 @@ def test_folders_change_places(tmp_path: Path) -> None:
 
 KILLED = """
 import sys
-from ottla.spark.pipelines.logs.archive import Layout, ParquetArchive
+from ottla.spark.pipelines.logs.archive import ArchiveLayout, ParquetArchive
 from ottla.spark.storage.location import Location
-table = ParquetArchive(Location.parse(sys.argv[1]), Layout(("day",), (), 2, 1 << 20))
+table = ParquetArchive(Location.parse(sys.argv[1]), ArchiveLayout(("day",), (), 2, 1 << 20))
 print("ready", flush=True)
 while table.compact():
     pass
@@ -130,7 +130,7 @@ def test_readers_see_every_row_once_while_files_are_put_together_and_that_is_kil
         if batch % 5 == 4:
             process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE)
             assert process.stdout is not None
-            process.stdout.readline()
+            assert process.stdout.readline() == b"ready\n"
             try:
                 process.wait(random.random() * 0.05)
             except subprocess.TimeoutExpired:
