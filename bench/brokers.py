@@ -186,6 +186,7 @@ class Kafka(Broker):
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
             "log.segment.delete.delay.ms": DELETE_DELAY_MS,
+            "log.initial.task.delay.ms": DELETE_DELAY_MS,  # else nothing is deleted in the first half minute
             **self.options,
         }
 

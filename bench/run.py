@@ -185,13 +185,16 @@ def merged(files: Sequence[Path]) -> dict[str, Any]:
     """Reports of several runs as one; where two have a row, the later file counts."""
     reports = [json.loads(file.read_text()) for file in files]
     rows = {name: sides for report in reports for name, sides in report["rows"].items()}
-    return {**reports[-1], "rows": rows, "load": max(report["load"] for report in reports)}
+    seconds = sorted({report["seconds"] for report in reports})
+    return {**reports[-1], "rows": rows, "load": max(report["load"] for report in reports), "seconds": seconds}
 
 
 def conditions(report: dict[str, Any]) -> str:
     about, day = report["machine"], time.strftime("%Y-%m-%d")
     software = f"Linux {about['kernel']}, Python {about['python']}, Apache Kafka {judge.NEWEST}"
-    how = f"{report['repeat']} pairs of turns of {report['seconds']:g} s, load average {report['load']:.1f}"
+    seconds = report["seconds"] if isinstance(report["seconds"], list) else [report["seconds"]]
+    turn = " or ".join(f"{one:g}" for one in seconds)
+    how = f"{report['repeat']} pairs of turns of {turn} s, load average {report['load']:.1f}"
     return f"Measured on {day}: {about['cores']} cores ({about['cpu']}), {software}; {how}."
 
 
