@@ -14,7 +14,7 @@ import platform
 import signal
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +89,7 @@ def warm_up(brokers: Sequence[Broker], setting: Setting, seconds: float, wanted:
 def measure(row: Row, brokers: Sequence[Broker], setting: Setting, repeat: int) -> dict[str, table.Numbers]:
     """Run the row on the brokers in turns; the first does not count. A broker on which it fails drops out."""
     numbers: dict[str, table.Numbers] = {}
-    able = []
+    able, prepared = list[Broker](), list[Broker]()
     used: set[Broker] = set()
     try:
         for broker in brokers:
@@ -98,6 +98,7 @@ def measure(row: Row, brokers: Sequence[Broker], setting: Setting, repeat: int) 
                 able.append(broker)
             except (BenchError, OSError) as error:
                 print(f"    {broker.name}: {error}", file=sys.stderr)
+        prepared = list(able)
         warming = list(brokers) if 1 < repeat <= row.repeat_max else []
         for broker in [*warming, *turns.order(brokers, min(repeat, row.repeat_max))]:
             if broker not in able:
@@ -116,8 +117,9 @@ def measure(row: Row, brokers: Sequence[Broker], setting: Setting, repeat: int) 
             else:
                 table.collect(numbers.setdefault(broker.name, {}), sample)
     finally:
-        for broker in able:
-            row.clean(broker, setting)
+        for broker in prepared:  # a row may have started a broker of its own, which must not outlive the row
+            with nullcontext() if broker in able else suppress(BenchError, OSError):
+                row.clean(broker, setting)
     return {name: values for name, values in numbers.items() if values}
 
 
@@ -164,7 +166,7 @@ def measured(wanted: Sequence[Row], options: argparse.Namespace) -> dict[str, An
     repeat, seconds = (3, 0.5) if options.quick else (options.repeat, options.seconds)
     began = time.time()
     results: table.Results = {}
-    report = {"machine": machine(), "repeat": repeat, "seconds": seconds, "rows": results}
+    report = {"machine": machine(), "repeat": repeat, "seconds": [seconds], "rows": results}
     RESULTS.mkdir(exist_ok=True)
     file = RESULTS / time.strftime("%Y-%m-%d-%H%M%S.json", time.gmtime(began))
     with ExitStack() as stack:
@@ -185,16 +187,15 @@ def merged(files: Sequence[Path]) -> dict[str, Any]:
     """Reports of several runs as one; where two have a row, the later file counts."""
     reports = [json.loads(file.read_text()) for file in files]
     rows = {name: sides for report in reports for name, sides in report["rows"].items()}
-    seconds = sorted({report["seconds"] for report in reports})
+    seconds = sorted({each for report in reports for each in report["seconds"]})
     return {**reports[-1], "rows": rows, "load": max(report["load"] for report in reports), "seconds": seconds}
 
 
 def conditions(report: dict[str, Any]) -> str:
     about, day = report["machine"], time.strftime("%Y-%m-%d")
     software = f"Linux {about['kernel']}, Python {about['python']}, Apache Kafka {judge.NEWEST}"
-    seconds = report["seconds"] if isinstance(report["seconds"], list) else [report["seconds"]]
-    turn = " or ".join(f"{one:g}" for one in seconds)
-    how = f"{report['repeat']} pairs of turns of {turn} s, load average {report['load']:.1f}"
+    seconds = " or ".join(f"{each:g}" for each in report["seconds"])
+    how = f"{report['repeat']} pairs of turns of {seconds} s, load average {report['load']:.1f}"
     return f"Measured on {day}: {about['cores']} cores ({about['cpu']}), {software}; {how}."
 
 

@@ -30,6 +30,7 @@ class Watched(Row):
     def __init__(self, breaking: int = -1) -> None:
         super().__init__("watched", (Goal("mb_s", 1.0),))
         self.seen: list[str] = []
+        self.cleaned: list[str] = []
         self.breaking = breaking
 
     def run(self, broker: Broker, setting: Setting) -> Sample:
@@ -37,6 +38,9 @@ class Watched(Row):
             raise BenchError("gone")
         self.seen.append(broker.name)
         return {"mb_s": (2.0 if broker.name == "ottla" else 1.0) / len(self.seen)}
+
+    def clean(self, broker: Broker, setting: Setting) -> None:
+        self.cleaned.append(broker.name)
 
 
 def test_the_order_changes_from_pair_to_pair() -> None:
@@ -53,8 +57,10 @@ def test_a_row_runs_in_turns_after_one_that_does_not_count() -> None:
 
 
 def test_a_broker_that_fails_drops_out_and_the_other_goes_on() -> None:
-    numbers = run.measure(Watched(breaking=4), [Side("kafka"), Side("ottla")], Setting(None), 4)
+    row = Watched(breaking=4)
+    numbers = run.measure(row, [Side("kafka"), Side("ottla")], Setting(None), 4)
     assert [len(numbers[name]["mb_s"]) for name in ("kafka", "ottla")] == [1, 4]
+    assert row.cleaned == ["kafka", "ottla"], "what the row started for it is stopped"
 
 
 def test_ratios_are_of_neighbours() -> None:
