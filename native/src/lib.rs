@@ -25,6 +25,10 @@ mod produce;
 mod reader;
 mod region;
 mod seek;
+#[cfg(target_os = "linux")]
+mod sender;
+#[cfg(target_os = "linux")]
+mod sockets;
 mod tally;
 mod validate;
 mod varint;
@@ -548,6 +552,8 @@ fn portion<'py>(
 fn ottla_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INTERFACE", 3)?; // version of these functions; `ottla.records.native` accepts no other
     module.add_class::<Region>()?;
+    #[cfg(target_os = "linux")]
+    module.add_class::<sender::Sender>()?;
     module.add_function(wrap_pyfunction!(decode, module)?)?;
     module.add_function(wrap_pyfunction!(encode, module)?)?;
     module.add_function(wrap_pyfunction!(digest, module)?)?;

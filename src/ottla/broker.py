@@ -34,6 +34,7 @@ from ottla.net.dispatch import Dispatch
 from ottla.net.enforcement import Enforcement
 from ottla.net.listener import Admission, Listener, bind
 from ottla.net.receiver import Receiver
+from ottla.net.region_sender import RegionSender
 from ottla.net.room import Room
 from ottla.records.native import warn_if_missing
 from ottla.replica.sessions import Sessions
@@ -56,7 +57,8 @@ if TYPE_CHECKING:
     from ottla.founding import Founding
     from ottla.metrics.endpoint import Endpoint
     from ottla.metrics.sources import Sources
-    from ottla.net.connection import Answer, Connection
+    from ottla.net.answer import Answer
+    from ottla.net.connection import Connection
     from ottla.net.doors import Doors
     from ottla.security.authorizer import Authorizer
     from ottla.security.first_users import FirstUser
@@ -105,6 +107,7 @@ class Broker:
         self._admission = Admission()
         self._doors: Doors | None = None
         self._listeners: list[Listener] = []
+        self._sender: RegionSender | None = None
         self._enforcement = Enforcement(config, self.clock, self._admission, self._listeners)
         self._tasks: list[asyncio.Task[None]] = []
         self.parts: Parts | None = None  # what handlers work on; set by `start`
@@ -333,7 +336,9 @@ class Broker:
 
     def _listen(self, sockets: list[socket], dispatch: Dispatch) -> None:
         config = self.config
-        receiver = Receiver(Room(config.queued_max_request_bytes) if config.queued_max_request_bytes > 0 else None)
+        room = Room(config.queued_max_request_bytes) if config.queued_max_request_bytes > 0 else None
+        self._sender = RegionSender(asyncio.get_running_loop())
+        receiver = Receiver(room, self._sender)
         fits_buffers = "socket.send.buffer.bytes" not in config.given
         limits = ConnectionLimits(
             config.socket_request_max_bytes, REQUESTS_MAX, UNSENT_SIZE_MAX, fits_buffers=fits_buffers
@@ -387,6 +392,8 @@ class Broker:
             listener.stop_accepting()
             for connection in list(listener.connections):
                 connection.close()
+        if self._sender is not None:
+            self._sender.close()
         if self._metrics is not None:
             await self._metrics.close()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
@@ -413,6 +420,8 @@ class Broker:
             await self._doors.close()
         self._enforcement.close()
         await asyncio.gather(*(listener.drain(DRAIN_S) for listener in self._listeners))
+        if self._sender is not None:
+            self._sender.close()
         if self._dispatch is not None:
             await self._dispatch.stop()
         for task in self._tasks:

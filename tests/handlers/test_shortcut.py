@@ -23,7 +23,7 @@ from ottla.errors import ErrorCode, Hangup
 from ottla.handlers import shortcut as shortcut_module
 from ottla.handlers.shortcut import PACKED_SIZE_MAX, SIZE_MAX, VERSION_MIN, Shortcut
 from ottla.log import planned_write
-from ottla.net.connection import Deferred
+from ottla.net.answer import Deferred
 from ottla.records import batch, native
 from ottla.records.batch import Record
 from ottla.records.compress import Codec

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from ottla.net import buffer
-from ottla.net.buffer import FOR_LARGE_WINDOWS, FOR_SMALL_WINDOWS, LOOKS_BEFORE_SMALL, LOOKS_MAX, SendBuffer
+from ottla.net.buffer import (
+    FOR_CROWDS,
+    FOR_LARGE_WINDOWS,
+    FOR_SMALL_WINDOWS,
+    LOOKS_BEFORE_SMALL,
+    LOOKS_MAX,
+    SendBuffer,
+)
 from ottla.net.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -31,8 +38,10 @@ class Told:
         self._round_trip_us = round_trip_us
         self._windows = list(windows)
         self.sizes: list[int] = []
+        self.looks = 0
 
     def getsockopt(self, _: int, __: int, size: int) -> bytes:
+        self.looks += 1
         window = self._windows.pop(0) if len(self._windows) > 1 else self._windows[0]
         return buffer._INFO.pack(self._round_trip_us, window)[:size]
 
@@ -41,14 +50,12 @@ class Told:
         self.sizes.append(size)
 
 
-def sizes_after(told: Told, looks: int = LOOKS_MAX) -> tuple[list[int], int]:
-    """The sizes that are set, and how often it looks."""
+def sizes_after(told: Told, times: int = LOOKS_MAX + 10, *, crowded: bool = False) -> tuple[list[int], int]:
+    """The sizes that are set when the socket is full so many times, and how often it looks."""
     fitted = SendBuffer()
-    for count in range(1, looks + 1):
-        fitted.look(cast("Any", told))
-        if fitted.done:
-            return told.sizes, count
-    return told.sizes, looks + 1
+    for _ in range(times):
+        fitted.fit(cast("Any", told), crowded=crowded)
+    return told.sizes, told.looks
 
 
 @LINUX
@@ -66,6 +73,16 @@ def test_a_window_that_stays_small_needs_a_large_buffer() -> None:
 
 
 @LINUX
+def test_several_at_once_get_less_each() -> None:
+    assert sizes_after(Told(50, 1 << 20), crowded=True) == ([FOR_CROWDS], 1)
+    told, fitted = Told(50, 1 << 20), SendBuffer()
+    for crowded in (False, True, True, False, False):
+        fitted.fit(cast("Any", told), crowded=crowded)
+    assert told.sizes == [FOR_LARGE_WINDOWS, FOR_CROWDS, FOR_LARGE_WINDOWS]
+    assert sizes_after(Told(50, 65_536), crowded=True)[0] == [FOR_SMALL_WINDOWS], "a small window is not its fault"
+
+
+@LINUX
 def test_a_client_far_away_keeps_its_buffer() -> None:
     assert sizes_after(Told(5000, 65_536)) == ([], LOOKS_MAX)
     assert sizes_after(Told(5000, 1 << 20)) == ([], LOOKS_MAX)
@@ -74,14 +91,20 @@ def test_a_client_far_away_keeps_its_buffer() -> None:
 @LINUX
 def test_a_kernel_that_does_not_tell_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Told(50, 1 << 20)
-    monkeypatch.setattr(told, "getsockopt", lambda *_: bytes(104))
-    assert sizes_after(told) == ([], 1)
+    looks: list[str] = []
+
+    def tell_little(*_: int) -> bytes:
+        looks.append("little")
+        return bytes(104)
 
     def refuse(*_: int) -> bytes:
+        looks.append("nothing")
         raise OSError(errno.ENOPROTOOPT, "Protocol not available")
 
-    monkeypatch.setattr(told, "getsockopt", refuse)
-    assert sizes_after(told) == ([], 1)
+    for answer in (tell_little, refuse):
+        monkeypatch.setattr(told, "getsockopt", answer)
+        assert sizes_after(told)[0] == []
+    assert looks == ["little", "nothing"]
 
 
 @pytest.fixture(params=[LARGE, SMALL], ids=["large", "small"])
@@ -123,7 +146,8 @@ def test_real_sockets(
             outbox.add([Region(file.fileno())])
             left = REGION_SIZE
             while left:
-                outbox.send(accepted)
+                if not outbox.send(accepted):
+                    outbox.fit_buffer(accepted, crowded=False)
                 left -= len(client.recv(1 << 16))
     after = accepted.getsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF)
     if not fits:
@@ -146,6 +170,7 @@ def test_a_system_without_this_information_sends_as_well(
         outbox.add([Region(file.fileno())])
         left = REGION_SIZE
         while left:
-            outbox.send(accepted)
+            if not outbox.send(accepted):
+                outbox.fit_buffer(accepted, crowded=False)
             left -= len(client.recv(1 << 16))
     assert not outbox

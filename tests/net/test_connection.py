@@ -13,10 +13,13 @@ from net.listening import limited, port_of
 from waiting import until
 
 from ottla.errors import Hangup
-from ottla.net.connection import Answer, Connection, ConnectionLimits, Deferred
+from ottla.net.answer import Answer, Deferred
+from ottla.net.connection import Connection, ConnectionLimits
 from ottla.net.listener import Listener, bind
 from ottla.net.outbox import COPY_SIZE_MAX
 from ottla.net.receiver import RECEIVE_SIZE, Receiver
+from ottla.net.region_sender import RegionSender
+from ottla.records.native import sender_class
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +55,7 @@ def listener(handle: Handle, **changes: Any) -> Listener:
         changes.pop("requests_max", 1000),
         changes.pop("unsent_size_max", 1 << 20),
     )
+    receiver = Receiver(None, changes.pop("sender", None))
     settings: dict[str, Any] = {
         "admission": limited(1000, 1000, {}),
         "connections_max": None,
@@ -60,7 +64,7 @@ def listener(handle: Handle, **changes: Any) -> Listener:
         "receive_buffer_size": 0,
     }
     return Listener(
-        "PLAINTEXT", bind("127.0.0.1", 0, 50), handle=handle, receiver=Receiver(), limits=limits, **settings | changes
+        "PLAINTEXT", bind("127.0.0.1", 0, 50), handle=handle, receiver=receiver, limits=limits, **settings | changes
     )
 
 
@@ -239,6 +243,111 @@ def test_a_slow_reader_stops_being_read_and_loses_nothing(tmp_path: Path) -> Non
             assert await answer(reader) == b"%02d" % number + whole
 
     play(handle, story, unsent_size_max=300_000, send_buffer_size=10_000)
+
+
+async def open_clients(opened: Listener, count: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    return [await asyncio.open_connection("127.0.0.1", port_of(opened), limit=1 << 16) for _ in range(count)]
+
+
+def large_answers(path: Path, size: int) -> Handle:
+    """Answers of two regions of a file, around bytes that name the request."""
+
+    def handle(_: Connection, data: memoryview) -> Answer:
+        region, rest = FileRegion(path, 0, size), FileRegion(path, size, 100)
+        return [struct.pack(">i", size + len(data) + 100), region, bytes(data), rest]
+
+    return handle
+
+
+@pytest.mark.parametrize("threaded", [True, False])
+def test_several_slow_readers_of_large_answers_get_every_byte(tmp_path: Path, *, threaded: bool) -> None:
+    size, path = 3_000_000, tmp_path / "log"
+    whole = os.urandom(size + 100)
+    path.write_bytes(whole)
+
+    async def scene() -> None:
+        sender = RegionSender(asyncio.get_running_loop()) if threaded else None
+        opened = listener(large_answers(path, size), sender=sender)
+        opened.open()
+        clients = await open_clients(opened, 4)
+
+        async def read(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            for turn in range(3):
+                writer.write(frame(b"%d-%d-a" % (number, turn)) + frame(b"%d-%d-b" % (number, turn)))
+                for letter in (b"a", b"b"):
+                    expected = whole[:size] + b"%d-%d-" % (number, turn) + letter + whole[size:]
+                    assert await answer(reader) == expected
+
+        await asyncio.gather(*(read(number, *client) for number, client in enumerate(clients)))
+        assert opened._receiver.senders == 0
+        for _, writer in clients:
+            writer.close()
+        opened.stop_accepting()
+        await opened.drain(5)
+        if sender is not None:
+            assert sender._native is not None or sender_class() is None
+            sender.close()
+
+    asyncio.run(scene())
+
+
+def test_a_client_that_goes_away_in_the_middle_of_a_large_answer_leaves_nothing_behind(tmp_path: Path) -> None:
+    size, path = 3_000_000, tmp_path / "log"
+    path.write_bytes(bytes(size + 100))
+
+    async def scene() -> None:
+        sender = RegionSender(asyncio.get_running_loop())
+        opened = listener(large_answers(path, size), sender=sender)
+        opened.open()
+        for ending in ("the client closes", "the broker closes"):
+            clients = await open_clients(opened, 3)
+            for _, writer in clients:
+                writer.write(frame(b"x") * 3)
+            await until(lambda: opened._receiver.senders == 3)
+            for _, writer in clients:
+                writer.transport.abort() if ending == "the client closes" else None
+            for connection in list(opened.connections) if ending == "the broker closes" else ():
+                connection.close()
+            await until(lambda: not opened.connections)
+            assert opened._receiver.senders == 0
+            await until(lambda: not sender._ended)
+            for _, writer in clients:
+                writer.close()
+        opened.stop_accepting()
+        sender.close()
+
+    asyncio.run(scene())
+
+
+def test_a_client_that_reads_slowly_is_not_idle_and_one_that_reads_nothing_is(tmp_path: Path) -> None:
+    size, path = 30_000_000, tmp_path / "log"
+    path.write_bytes(bytes(size + 100))
+
+    async def scene() -> None:
+        sender = RegionSender(asyncio.get_running_loop())
+        opened = listener(large_answers(path, size), sender=sender)  # without a sweeper: the test is one
+        opened.open()
+        (reads, _), (silent, _) = clients = await open_clients(opened, 2)
+        silent._transport.pause_reading()  # type: ignore[attr-defined]
+        for _, writer in clients:
+            writer.write(frame(b"x"))
+        await until(lambda: opened._receiver.senders == 2)
+        await until(lambda: sender_class() is None or sender._ended)
+        for connection in opened.connections:
+            connection.note_progress()
+        marks = {connection.port: connection.active_at for connection in opened.connections}
+        await reads.readexactly(10_000_000)
+        for connection in opened.connections:
+            connection.note_progress()
+        later = {connection.port for connection in opened.connections if connection.active_at > marks[connection.port]}
+        assert later == {clients[0][1].get_extra_info("sockname")[1]}
+        for _, writer in clients:
+            writer.transport.abort()
+        opened.stop_accepting()
+        await opened.drain(5)
+        sender.close()
+
+    asyncio.run(scene())
 
 
 def test_a_client_with_too_many_unanswered_requests_is_not_read_until_one_is_answered() -> None:

@@ -12,7 +12,7 @@ import pytest
 from ottla import handlers
 from ottla.errors import BrokerError, ErrorCode, Hangup
 from ottla.handlers.call import REGISTRY, TELEMETRY, Registration, select_apis
-from ottla.net.connection import Connection, Deferred
+from ottla.net.answer import Deferred
 from ottla.net.dispatch import Dispatch, Route
 from ottla.wire import codec
 from ottla.wire.codec import encode
@@ -29,6 +29,8 @@ from ottla.wire.messages.transactions import EndTxnRequest, EndTxnResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from ottla.net.connection import Connection
 
 handlers.load()
 

@@ -10,7 +10,8 @@ import pytest
 from net.listening import limited, port_of
 from waiting import until
 
-from ottla.net.connection import Answer, Connection, ConnectionLimits, Deferred
+from ottla.net.answer import Answer, Deferred
+from ottla.net.connection import Connection, ConnectionLimits
 from ottla.net.listener import SWEEP_PAUSE_S, SWEPT_MAX, Admission, Listener, bind
 from ottla.net.receiver import Receiver
 

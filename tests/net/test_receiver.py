@@ -14,7 +14,8 @@ from ottla.net.receiver import EXPECTED_SIZE_MAX, LARGE_SIZE, SPARE_SIZE_MAX, SP
 if TYPE_CHECKING:
     import asyncio
 
-    from ottla.net.connection import Answer, Connection
+    from ottla.net.answer import Answer
+    from ottla.net.connection import Connection
     from ottla.net.listener import Listener
 
 

@@ -20,7 +20,8 @@ from ottla.cluster.peers import Connections, PeerError
 from ottla.cluster.registration import BrokerEndpoints, Registration
 from ottla.config import load
 from ottla.errors import BrokerError, ErrorCode
-from ottla.net.connection import ConnectionLimits, Deferred
+from ottla.net.answer import Deferred
+from ottla.net.connection import ConnectionLimits
 from ottla.net.listener import Admission, Listener
 from ottla.net.receiver import Receiver
 from ottla.sim.disk import SimDisk

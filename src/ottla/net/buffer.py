@@ -9,6 +9,8 @@ How much of an answer the kernel should take at once depends on the client:
 
 The window is small for every client at first and grows as it reads, so it is looked up again for a while, each time the
 socket is full. A client that is not near keeps its buffer: on a long way, more must be on the way at once.
+
+When several clients read large answers at the same time, their data share the caches, so each gets less.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 KB = 1024
 LARGE_WINDOW = 256 * KB
 FOR_LARGE_WINDOWS = 200 * KB
+FOR_CROWDS = 100 * KB  # the same for one of several
 FOR_SMALL_WINDOWS = 500 * KB
 NEAR_US = 200  # the shortest round trip so far; a machine of its own in the same room takes about as long
 LOOKS_MAX = 32  # of one connection
@@ -35,32 +38,41 @@ _TCP_INFO = getattr(sockets, "TCP_INFO", None) if sys.platform == "linux" else N
 
 
 class SendBuffer:
-    """Fits the buffer of one socket. `done`: it is fitted, or cannot be."""
+    """Fits the buffer of one socket."""
 
-    __slots__ = ("_looks", "done")
+    __slots__ = ("_looks", "_size", "_unknown")
 
     def __init__(self) -> None:
         self._looks = 0
-        self.done = _TCP_INFO is None
+        self._unknown = _TCP_INFO is not None  # whether the window is still to be looked up
+        self._size = 0  # that was set because of a large window
 
-    def look(self, socket: socket) -> None:
-        """Call this when the socket has taken only a part of what was to be sent."""
-        if _TCP_INFO is None:
-            return
+    def fit(self, socket: socket, *, crowded: bool) -> None:
+        """Call this when the socket has taken only a part of a region. `crowded`: others wait for theirs, too."""
+        if self._unknown:
+            self._look(socket)
+        if self._size:
+            size = FOR_CROWDS if crowded else FOR_LARGE_WINDOWS
+            if size != self._size:
+                self._size = size
+                socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, size)
+
+    def _look(self, socket: socket) -> None:
+        assert _TCP_INFO is not None, "the window is unknown for ever otherwise"
         self._looks += 1
         try:
             info = socket.getsockopt(sockets.IPPROTO_TCP, _TCP_INFO, _INFO.size)
         except OSError:  # not in every sandbox
             info = b""
         if len(info) < _INFO.size:
-            self.done = True  # an old kernel
+            self._unknown = False  # an old kernel
             return
         round_trip_us, window = _INFO.unpack(info)
-        self.done = self._looks >= LOOKS_MAX
+        self._unknown = self._looks < LOOKS_MAX
         if round_trip_us > NEAR_US:
             return
         if window >= LARGE_WINDOW:
-            self.done = True
-            socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, FOR_LARGE_WINDOWS)
+            self._unknown = False
+            self._size = -1  # one of the two sizes, in any case another than now
         elif self._looks == LOOKS_BEFORE_SMALL:
             socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, FOR_SMALL_WINDOWS)

@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.clock import monotonic
 from ottla.errors import Hangup
-from ottla.net.outbox import Outbox, Part, size_of
+from ottla.net.answer import Deferred
+from ottla.net.outbox import Outbox, size_of
 from ottla.net.receiver import EXPECTED_SIZE_MAX, LARGE_SIZE, MAPPED, SPARE_SIZE_MAX, WASTE_MAX, OwnMapping, Receiver
 from ottla.net.turns import TURN_S
 from ottla.security.principal import ANONYMOUS
@@ -43,7 +44,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from socket import socket
 
+    from ottla.net.answer import Answer
     from ottla.net.counts import Times
+    from ottla.net.outbox import Part
     from ottla.security.login import Login
     from ottla.security.principal import Principal
 
@@ -64,39 +67,10 @@ READS_WHILE_NEW = 10
 FILL_SIZE_MAX = 1 << 20
 # Frames from this size on are mapped. Below it, growing by copying is faster than faulting in new pages.
 MAPPED_SIZE_MIN = SPARE_SIZE_MAX
-
-
 # How many answers may wait for their send time. Beyond that they are counted early, even if the outbox is not empty.
 UNSENT_MAX = 1000
 # A longer turn counts as a long one.
 LONG_TURN_S = TURN_S / 2
-
-
-class Deferred:
-    """An answer that is still pending: `encode` turns the finished future into parts to send, or None for no answer.
-
-    `exclusive`: handle no further request of the connection until this answer is ready.
-    """
-
-    __slots__ = ("encode", "exclusive", "fault", "future", "parts", "ready", "times")
-
-    def __init__(
-        self,
-        future: asyncio.Future[Any],
-        encode: Callable[[asyncio.Future[Any]], list[Part] | None],
-        *,
-        exclusive: bool = False,
-    ) -> None:
-        self.future = future
-        self.encode = encode
-        self.exclusive = exclusive
-        self.ready = False
-        self.fault: str | None = None  # why there is no answer: the connection is closed with this reason
-        self.parts: list[Part] | None = None
-        self.times: Times | None = None
-
-
-Answer = list[Part] | Deferred | None
 
 
 class ConnectionLimits:
@@ -124,6 +98,11 @@ def plain(address: str) -> str:
     return address.removeprefix("::ffff:")
 
 
+def close_socket(sock: socket, _: list[Part]) -> None:
+    """Close a socket, and only then forget the answers that a thread was sending to it: they keep their files open."""
+    sock.close()
+
+
 class Connection:
     __slots__ = (
         "__weakref__",
@@ -136,6 +115,10 @@ class Connection:
         "_handle",
         "_held",
         "_held_size",
+        "_job",
+        "_job_left",
+        "_job_parts",
+        "_large",
         "_limits",
         "_loop",
         "_mute",
@@ -211,7 +194,10 @@ class Connection:
         self._out = Outbox(fits_buffer=limits.fits_buffers)
         self._reads_left = READS_WHILE_NEW  # until it is no longer new
         self._reading = True
-        self._writing = False
+        self._writing = False  # whether it waits until the socket takes more
+        self._large = False  # whether it does so for a large region
+        self._job: int | None = None  # a thread waits instead, and then sends the next `_job_parts` of the outbox
+        self._job_parts = self._job_left = 0
         self._mute: asyncio.TimerHandle | None = None  # set while nothing is read
         self.muted_by: Any = None  # the quota that is the cause
         loop.add_reader(self._fd, self._on_first_readable)
@@ -575,18 +561,64 @@ class Connection:
             self.close()
             return
         if not everything:
-            if not self._writing:
-                self._writing = True
-                self._loop.add_writer(self._fd, self._on_writable)
-        elif self._writing:
-            self._writing = False
-            self._loop.remove_writer(self._fd)
+            self._wait_for_room()
+        elif self._writing or self._large:
+            self._stop_waiting()
         unsent = self.unsent
         if unsent and (everything or len(unsent) > UNSENT_MAX):
             now = monotonic()
             for times in unsent:
                 times[0].add(times, now)
             unsent.clear()
+
+    def _wait_for_room(self) -> None:
+        """Continue when the socket takes more."""
+        out, receiver = self._out, self._receiver
+        pieces = out.list_pieces()
+        if pieces and not self._large:
+            self._large = True
+            receiver.senders += 1
+        crowded = receiver.senders > 1
+        if pieces:
+            out.fit_buffer(self._socket, crowded=crowded)
+            if crowded and receiver.sender is not None:  # alone, the loop has nothing better to do
+                self._job = receiver.sender.send(self._fd, pieces, self._on_passed_on)
+                self._job_parts = len(pieces)
+        if self._job is None and not self._writing:
+            self._loop.add_writer(self._fd, self._on_writable)
+        elif self._job is not None and self._writing:
+            self._loop.remove_writer(self._fd)
+        self._writing = True
+
+    def _stop_waiting(self) -> None:
+        """Everything is sent, or nothing more will be."""
+        if self._large:
+            self._large = False
+            self._receiver.senders -= 1
+        if self._writing and self._job is None:
+            self._loop.remove_writer(self._fd)
+        self._writing = False
+
+    def _on_passed_on(self, error: OSError | None) -> None:
+        """The thread has sent everything, or failed."""
+        if self.closed:
+            return
+        self._job, self._writing = None, False
+        self.active_at = self._loop.time()
+        if error is not None:
+            self.close()
+            return
+        self._out.drop(self._job_parts)
+        self._send()
+        self._settle()
+
+    def note_progress(self) -> None:
+        """Count what the thread has sent meanwhile as activity."""
+        sender = self._receiver.sender
+        if self._job is not None and sender is not None:
+            left = sender.left(self._job)
+            if left != self._job_left:
+                self._job_left, self.active_at = left, self._loop.time()
 
     # ------------------------------------------------------------------ end
 
@@ -630,11 +662,13 @@ class Connection:
         self.closed = True
         if self._reading:
             self._loop.remove_reader(self._fd)
-        if self._writing:
-            self._loop.remove_writer(self._fd)
+        self._stop_waiting()
         if self._mute is not None:
             self._mute.cancel()
-        self._socket.close()
+        if self._job is not None and self._receiver.sender is not None:
+            self._receiver.sender.cancel(self._job, partial(close_socket, self._socket, self._out.take_parts()))
+        else:
+            self._socket.close()
         for answer in self._answers:
             if isinstance(answer, Deferred):
                 answer.future.cancel()

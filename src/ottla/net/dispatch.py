@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any
 from ottla.clock import monotonic
 from ottla.errors import BrokerError, ErrorCode, Hangup
 from ottla.handlers.call import Call, select_apis
-from ottla.net.connection import Deferred, is_own
+from ottla.net.answer import Deferred
+from ottla.net.connection import is_own
 from ottla.net.counts import Counts, fault_finder, faults
 from ottla.net.turns import TURN_S, Lane, walk
 from ottla.wire import apis, codec
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.handlers.call import Parts, Steps
-    from ottla.net.connection import Answer, Connection
+    from ottla.net.answer import Answer
+    from ottla.net.connection import Connection
     from ottla.net.outbox import Part
     from ottla.net.throttling import Throttling
     from ottla.security.authorizer import Authorizer

@@ -18,6 +18,7 @@ from ottla.security.stream import OWED_SIZE_MAX
 if TYPE_CHECKING:
     from socket import socket
 
+    from ottla.net.region_sender import Piece
     from ottla.security.stream import Stream
 
 PIECE_SIZE = 128 * 1024  # encrypted at once
@@ -67,6 +68,10 @@ class EncryptedOutbox(Outbox):
     def clear(self) -> None:
         super().clear()
         self._cipher = memoryview(b"")
+
+    def list_pieces(self) -> list[Piece]:
+        """None: nobody else can encrypt them."""
+        return []
 
     def send(self, sock: socket) -> bool:
         """Send until the socket is full or the turn is over (False), or everything is sent (True)."""

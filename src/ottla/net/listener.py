@@ -20,7 +20,7 @@ from ottla.steps import Steps
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ottla.net.connection import Answer
+    from ottla.net.answer import Answer
     from ottla.net.entrance import Entrance
     from ottla.net.receiver import Receiver
 
@@ -274,6 +274,8 @@ class Listener:
 
     def _sweep(self) -> None:
         self._schedule_sweep()  # first, so that the next sweep is scheduled even if this one fails
+        for connection in self.connections:
+            connection.note_progress()
         self._close_idle(deque(connection for connection in self.connections if self._is_idle(connection)))
 
     def _is_idle(self, connection: Connection) -> bool:

@@ -12,13 +12,14 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from ottla.errors import Hangup
-from ottla.net.connection import Deferred
+from ottla.net.answer import Deferred
 from ottla.security.login import LoginError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.net.connection import Answer, Connection, ConnectionLimits
+    from ottla.net.answer import Answer
+    from ottla.net.connection import Connection, ConnectionLimits
     from ottla.net.dispatch import Dispatch
     from ottla.security.login import Login
 

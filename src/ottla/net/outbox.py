@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from socket import socket
 
+    from ottla.net.region_sender import Piece
+
 # An int, because arithmetic on the flag's enum type runs in Python code. macOS does not have this flag.
 MORE = int(getattr(sockets, "MSG_MORE", 0))
 # Up to this size, copying a region into the answer (one pread) is cheaper than a system call of its own.
@@ -71,6 +73,38 @@ class Outbox:
     def clear(self) -> None:
         self._parts.clear()
         self.size = 0
+
+    def take_parts(self) -> list[Part]:
+        parts = list(self._parts)
+        self.clear()
+        return parts
+
+    def fit_buffer(self, sock: socket, *, crowded: bool) -> None:
+        """Call this when a region was sent in part. `crowded`: see `SendBuffer`."""
+        if self._buffer is not None:
+            self._buffer.fit(sock, crowded=crowded)
+
+    def list_pieces(self) -> list[Piece]:
+        """The next parts, for `RegionSender`. Empty if the next one is not a large region."""
+        pieces: list[Piece] = []
+        for part in self._parts:
+            if part.__class__ not in BUFFERS:
+                if not pieces and part.size <= COPY_SIZE_MAX:
+                    break
+                pieces.append((part.fd, part.position, part.size))
+            elif pieces and len(part) <= COPY_SIZE_MAX:
+                pieces.append(bytes(part))
+            else:
+                break
+            if len(pieces) == GATHER_MAX:
+                break
+        return pieces
+
+    def drop(self, count: int) -> None:
+        """Remove the next `count` parts, which were sent by others."""
+        for _ in range(count):
+            part = self._parts.popleft()
+            self.size -= len(part) if part.__class__ in BUFFERS else part.size
 
     def send(self, sock: socket) -> bool:
         """Send until the socket is full (False) or everything is sent (True). OSError if the peer is gone."""
@@ -138,10 +172,6 @@ class Outbox:
             self._parts.popleft()
             return True
         self._parts[0] = UnsentRegion(region, sent)
-        if self._buffer is not None:
-            self._buffer.look(sock)
-            if self._buffer.done:
-                self._buffer = None
         return False
 
 

@@ -1,4 +1,5 @@
-"""What all connections of a loop share: the receive buffers, and the lines in which they wait for a turn.
+"""What all connections of a loop share: the receive buffers, the lines in which they wait for a turn, and the thread
+that sends large answers.
 
 All connections read into one buffer, and a small frame is handled there, in place. A large frame seldom arrives in one
 piece. It is collected in a buffer of its own, which is returned here afterwards, because allocating memory costs more
@@ -20,6 +21,7 @@ from ottla.net.newcomers import Newcomers
 from ottla.net.turns import Turns
 
 if TYPE_CHECKING:
+    from ottla.net.region_sender import RegionSender
     from ottla.net.room import Room
 
 # The most bytes of one read: five requests of 100 kB that a producer has in flight, or many small ones.
@@ -50,10 +52,12 @@ class OwnMapping(mmap.mmap):
 
 
 class Receiver:
-    __slots__ = ("_sizes", "_spare", "_spare_size", "newcomers", "room", "shared", "turns")
+    __slots__ = ("_sizes", "_spare", "_spare_size", "newcomers", "room", "sender", "senders", "shared", "turns")
 
-    def __init__(self, room: Room | None = None) -> None:
+    def __init__(self, room: Room | None = None, sender: RegionSender | None = None) -> None:
         self.room = room  # limits the memory of partial frames; None: unlimited
+        self.sender = sender  # None: each connection sends by itself
+        self.senders = 0  # connections that wait until their socket takes more of a large region
         self.turns = Turns()
         self.newcomers = Newcomers()
         self.shared = memoryview(bytearray(RECEIVE_SIZE))

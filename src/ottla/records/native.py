@@ -58,6 +58,7 @@ __all__ = [
     "own_batch",
     "portion",
     "produce_reader",
+    "sender_class",
     "since",
     "transcode",
     "walk_log",
@@ -411,6 +412,11 @@ def batch_writer() -> Callable[[Region, Sequence[tuple[Any, ...]]], tuple[int, i
     """Makes the writes of `ottla.log.planned_write`. Returns the number of complete writes; then, for the next one, the
     bytes written and the system's error."""
     return getattr(_crate(), "write_planned", None)
+
+
+def sender_class() -> Callable[[], Any] | None:
+    """Makes the thread behind `ottla.net.region_sender`. None: this system has none."""
+    return getattr(_crate(), "Sender", None)
 
 
 def own_batch(

@@ -16,7 +16,8 @@ from ottla.net.turns import TURN_S, Lane, Turns
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from ottla.net.connection import Answer, Connection
+    from ottla.net.answer import Answer
+    from ottla.net.connection import Connection
 
 CONNECTIONS, FRAMES = 8, 100
 COST_S = 0.0005

@@ -14,7 +14,7 @@ from waiting import until
 from ottla.embed import BrokerThread
 from ottla.errors import ErrorCode
 from ottla.handlers.repeats import REPEATS_MAX
-from ottla.net.connection import Answer, Connection, Deferred
+from ottla.net.answer import Answer, Deferred
 from ottla.wire.codec import DecodeError, decode, decoder
 from ottla.wire.decoding import REQUEST_ELEMENTS_MAX
 from ottla.wire.encoding import VARINT
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from ottla.net.connection import Connection
     from ottla.net.listener import Listener
 
 

@@ -27,7 +27,8 @@ from ottla.wire.frame import request_header
 from ottla.wire.messages.groups import FindCoordinatorRequest, JoinGroupRequest, JoinGroupRequestProtocol
 
 if TYPE_CHECKING:
-    from ottla.net.connection import Answer, Connection
+    from ottla.net.answer import Answer
+    from ottla.net.connection import Connection
     from ottla.net.listener import Listener
 
 SIZE = 48 << 20

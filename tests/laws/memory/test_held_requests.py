@@ -18,7 +18,7 @@ from waiting import wait_until
 from ottla.embed import BrokerThread
 from ottla.handlers.call import Call
 from ottla.handlers.produce import Work
-from ottla.net.connection import Deferred
+from ottla.net.answer import Deferred
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.messages.transactions import EndTxnRequest, EndTxnResponse

@@ -13,7 +13,8 @@ from ottla.net.receiver import Receiver
 from ottla.net.room import Room
 
 if TYPE_CHECKING:
-    from ottla.net.connection import Answer, Connection
+    from ottla.net.answer import Answer
+    from ottla.net.connection import Connection
 
 SIZE = 1 << 20  # of a request
 
