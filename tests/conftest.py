@@ -12,12 +12,14 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import judge
 import pytest
+import temporary
 from hypothesis import HealthCheck, settings
 from process import Ottla
 
@@ -28,6 +30,7 @@ HERE = Path(__file__).parent
 LONG_RUN_S = 300
 SLOWEST = 40
 CPU = "cpu_s"
+MEMORY = pytest.StashKey[Path | None]()  # where this run's temporary files are
 OPEN_MAX = 200  # descriptors; Spark's driver cannot call Python back with more than 1,024, and waits for ever
 cpu_s = 0.0  # of this process and of its children that have ended, after the last test
 
@@ -41,11 +44,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out what needs a JVM, a browser or another toolchain")
 
 
+@pytest.hookimpl(tryfirst=True)  # before a temporary file is made
 def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.stash[MEMORY] = temporary.use_memory()
     if config.getoption("quick"):
         from quick import Quick
 
         config.pluginmanager.register(Quick())
+
+
+@pytest.hookimpl(trylast=True)  # when the workers have ended
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Give the memory back. What failed tests have left stays until the next run."""
+    folder = session.config.stash.get(MEMORY, None)
+    if folder is not None and not session.testsfailed:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups

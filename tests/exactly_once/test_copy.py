@@ -58,10 +58,10 @@ class Story:
         self.random = random.Random(f"{family} {seed}")
         self.task = Task(broker.bootstrap, "a", "b", "copiers")
         copier.prepare(self.task)
-        self.source = Source(self.task)
         self.past: list[Copier] = []
         self.starts = 0
         self.now = [self.start(0), self.start(1)]
+        self.source = Source(self.task)  # last, because its thread goes on if a copier cannot be started
 
     def start(self, which: int) -> Copier:
         """One of the two: the partitions are for those that do not share them as a group."""
