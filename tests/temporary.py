@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 MEMORY = Path("/dev/shm")
@@ -19,12 +18,15 @@ FREE_MIN = 12 << 30  # of the machine's memory: JVMs and a browser need the rest
 
 
 def use_memory() -> Path | None:
-    """Make a folder in memory, the place for temporary files of this process and of those that it starts. None: no room,
-    or TMPDIR says where they belong."""
+    """Make a folder in memory for the temporary files of this process and of those that it starts.
+
+    None if there is no room, or if TMPDIR says where they belong.
+    """
     if "TMPDIR" in os.environ or not has_room():
         return None
     remove_abandoned()
-    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=MEMORY))
+    folder = MEMORY / f"{PREFIX}{os.getpid()}"  # short, because the path of a socket has at most 107 bytes
+    folder.mkdir(mode=0o700)
     os.environ["TMPDIR"] = str(folder)
     tempfile.tempdir = None  # it may have been looked up before
     return folder
@@ -40,10 +42,8 @@ def has_room() -> bool:
 
 
 def remove_abandoned() -> None:
-    """Remove the folders of runs that were killed."""
-    for folder in MEMORY.glob(f"{PREFIX}*-*"):
-        with suppress(ValueError, PermissionError):  # not one of ours; a process of somebody else
-            try:
-                os.kill(int(folder.name.split("-")[2]), 0)
-            except ProcessLookupError:
-                shutil.rmtree(folder, ignore_errors=True)
+    """Remove the folders of earlier runs: those with a failure, and those that were killed."""
+    for folder in MEMORY.glob(f"{PREFIX}[0-9]*"):
+        process = int(folder.name.removeprefix(PREFIX))
+        if process == os.getpid() or not Path(f"/proc/{process}").exists():
+            shutil.rmtree(folder, ignore_errors=True)

@@ -232,8 +232,8 @@ def told(family: str, bootstrap: str, plans: Sequence[Plan], topics: Sequence[st
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
     for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in topics]).values():
         future.result(30)
-    writer = Writer(bootstrap, topics)
     teller = Teller(family, bootstrap, plans, topics)
+    writer = Writer(bootstrap, topics)
     try:
         teller.tell()
         ends = writer.stop()

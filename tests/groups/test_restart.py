@@ -69,8 +69,8 @@ def test_groups_outlive_their_broker(family: str, tmp_path: Path, pytestconfig: 
         admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 2})
         for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in TOPICS]).values():
             future.result(30)
-        writer = Writer(broker.bootstrap, TOPICS)
         host = Host(family, broker.bootstrap, journal)
+        writer = Writer(broker.bootstrap, TOPICS)
         try:
             for plan in plans:
                 for member in MEMBERS:
