@@ -155,30 +155,41 @@ class Lane:
 
     def _round(self) -> None:
         line, until = self._line, monotonic() + ROUND_S
-        while line:
-            steps, future = line[0]
-            try:
-                awaited = None if future.done() else walk(steps, until)
-            except StopIteration as end:
+        try:
+            while line and self._advance(*line[0], until):
+                line.popleft()
+        except BaseException:  # what is no Exception, such as a panic of native code, ends one request
+            line.popleft()[1].cancel()
+            raise
+        finally:
+            if self._held is None:
+                self._running = bool(line)
+                if line:
+                    asyncio.get_running_loop().call_soon(self._round)
+
+    def _advance(self, steps: Steps[Any], future: asyncio.Future[Any], until: float) -> bool:
+        """Work on the first request. Returns whether it leaves the line."""
+        try:
+            awaited = None if future.done() else walk(steps, until)
+        except StopIteration as end:
+            if not future.done():  # cancelled by its own last step
                 future.set_result(end.value)
-            except asyncio.CancelledError:
-                future.cancel()
-            except Exception as error:  # passed on to whoever awaits the future
+        except asyncio.CancelledError:
+            future.cancel()
+        except Exception as error:  # passed on to whoever awaits the future
+            if not future.done():
                 future.set_exception(error)
+        else:
+            if awaited is not None and self.strict:
+                self._pause(awaited)
+                return False
+            if awaited is not None:
+                self._wait(steps, future, awaited)
+            elif future.done():  # it was cancelled
+                steps.close()
             else:
-                if awaited is not None and self.strict:
-                    self._pause(awaited)
-                    return
-                if awaited is not None:
-                    self._wait(steps, future, awaited)
-                elif future.done():  # it was cancelled
-                    steps.close()
-                else:
-                    break  # out of time: continue in the next round
-            line.popleft()
-        self._running = bool(line)
-        if line:
-            asyncio.get_running_loop().call_soon(self._round)
+                return False  # out of time: continue in the next round
+        return True
 
 
 def walk(steps: Steps[Any], until: float) -> asyncio.Future[Any] | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from net.test_connection import answer, frame, listener, port_of
-from waiting import until
+from waiting import WAIT_S, until
 
 from ottla.net.turns import TURN_S, Lane, Turns
 
@@ -161,6 +161,44 @@ def test_a_long_request_that_fails_is_one_request() -> None:
         with pytest.raises(RuntimeError, match="a bug"):
             await a
 
+    asyncio.run(scene())
+
+
+class Panic(BaseException):
+    """As PyO3 reports a panic of native code: no Exception."""
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_long_request_that_panics_is_one_request(*, strict: bool) -> None:
+    def panicking() -> Generator[Any, None, None]:
+        yield
+        raise Panic
+
+    async def scene() -> None:
+        lane, log, told = Lane(strict=strict), list[str](), list[object]()
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+        a, b = lane.add(panicking()), lane.add(counting("b", log))
+        assert await asyncio.wait_for(b, WAIT_S) == "b"
+        assert a.cancelled()
+        assert [type(one) for one in told] == [Panic]
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_long_request_whose_connection_is_closed_by_its_last_step_is_one_request(*, fails: bool) -> None:
+    def closing() -> Generator[Any, None, None]:
+        yield
+        futures[0].cancel()
+        if fails:
+            raise RuntimeError("a bug")
+
+    async def scene() -> None:
+        lane, log = Lane(), list[str]()
+        futures.append(lane.add(closing()))
+        assert await asyncio.wait_for(lane.add(counting("b", log)), WAIT_S) == "b"
+
+    futures: list[asyncio.Future[Any]] = []
     asyncio.run(scene())
 
 
