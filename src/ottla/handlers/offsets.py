@@ -246,6 +246,8 @@ def follow_deletion(parts: Parts, partition: Partition, start: int, result: Dele
 def delete_before(partition: Partition, offset: int) -> int:
     """Delete the records before offset. Returns the log's new start."""
     log = partition.log
+    if partition.internal:
+        raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is not for clients")
     if not log.config.deletes:
         raise BrokerError(ErrorCode.POLICY_VIOLATION, "the topic's cleanup.policy does not contain delete")
     wanted = partition.high if offset == HIGH_WATERMARK else offset

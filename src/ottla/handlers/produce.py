@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 # The first versions with a feature; see the list above.
 BATCHES, HINTS, ABORTABLE, NEWER_TRANSACTIONS, BY_ID = 3, 10, 11, 12, 13
-ATTRIBUTES = 22  # position of the low byte of a batch's attributes
+MAGIC, ATTRIBUTES = 16, 22  # positions of a batch's format, and of the low byte of its attributes
 TRANSACTIONAL = batch.TRANSACTIONAL
 LATER = frozenset(
     (
@@ -91,6 +91,10 @@ def produce(
     if request.acks not in ACKS:
         return refuse(request, ErrorCode.INVALID_REQUIRED_ACKS)
     return Work(parts, call, request).go_on()
+
+
+class UnverifiedError(BrokerError):
+    """A batch may not open a transaction: refused before the log is looked up."""
 
 
 class Undecided(Exception):
@@ -154,7 +158,7 @@ class Work:
             records = data.records or NOTHING
             if not records and version >= BATCHES:
                 raise MalformedError("the request carries no records for this partition")
-            if version >= BATCHES and len(records) > ATTRIBUTES and records[ATTRIBUTES] & TRANSACTIONAL:
+            if version >= BATCHES and is_transactional(records):
                 admit(self.parts, self.request.transactional_id, partition, records, version)
             appended = partition.append(records, self.now_ms, version, accepted=accepted, acks=self.request.acks)
         except (LargeError, Undecided):
@@ -284,9 +288,15 @@ def pieces(request: ProduceRequest) -> list[tuple[TopicProduceData, PartitionPro
 
 def refuse_append(index: int, error: BrokerError, partition: Partition | None) -> PartitionProduceResponse:
     result = answer_error(index, error)
-    if partition is not None and error.code not in OF_PARTITIONS and not isinstance(error, MalformedError):
+    early = error.code in OF_PARTITIONS or isinstance(error, (MalformedError, UnverifiedError))
+    if partition is not None and not early:
         result.log_start_offset = partition.log.start
     return result
+
+
+def is_transactional(records: memoryview) -> bool:
+    """Whether the first batch is part of a transaction. Earlier formats have other bytes in that place."""
+    return len(records) > ATTRIBUTES and records[MAGIC] == batch.MAGIC and bool(records[ATTRIBUTES] & TRANSACTIONAL)
 
 
 def admit(parts: Parts, name: str | None, partition: Partition, records: memoryview, version: int) -> None:
@@ -298,19 +308,19 @@ def admit(parts: Parts, name: str | None, partition: Partition, records: memoryv
         return  # validation refuses it later
     head = batch.header(records)
     producer = (head.producer_id, head.producer_epoch)
+    if name is None:  # also in a transaction that is open already
+        raise UnverifiedError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if partition.log.producers.in_transaction(*producer):
         return
     adds = version >= NEWER_TRANSACTIONS
-    if name is None:
-        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    elif adds or parts.config.transaction_partition_verification_enable:
+    if adds or parts.config.transaction_partition_verification_enable:
         answer = parts.transactions.verification.admit(partition, name, producer, adds=adds)
         if not isinstance(answer, ErrorCode):
             raise Undecided(answer)
         code = answer
         unknown = adds and head.base_sequence > 0 and not partition.log.producers.knows(head.producer_id)
         if code is ErrorCode.NONE and unknown:
-            code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # an earlier batch is missing
+            raise BrokerError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)  # an earlier batch is missing
     else:
         return
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE:
@@ -320,7 +330,8 @@ def admit(parts: Parts, name: str | None, partition: Partition, records: memoryv
     if code in LATER:
         code = ErrorCode.NOT_ENOUGH_REPLICAS  # makes the producer retry the same batch
     if code is not ErrorCode.NONE:
-        raise BrokerError(code)
+        outside = code is ErrorCode.INVALID_TXN_STATE
+        raise UnverifiedError(code, "Partition was not added to the transaction" if outside else "")
 
 
 def answer_error(index: int, error: BrokerError) -> PartitionProduceResponse:

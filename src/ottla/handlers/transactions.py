@@ -361,6 +361,8 @@ async def commit_portion(
 async def admit(parts: Parts, call: Call, request: TxnOffsetCommitRequest, producer: tuple[int, int]) -> ErrorCode:
     """Whether the offsets partition is part of the transaction; the newer protocol adds it with this request."""
     name, adds = request.transactional_id, call.version >= NEWER_COMMIT
+    if not request.group_id:  # OffsetCommit accepts it, for old clients without groups
+        return ErrorCode.INVALID_GROUP_ID
     if not name:
         return ErrorCode.INVALID_REQUEST
     if not adds and not parts.config.transaction_partition_verification_enable:
@@ -425,6 +427,8 @@ def write_markers(
         for index in topic.partition_indexes:
             result = WritableTxnMarkerPartitionResult(partition_index=index, error_code=ErrorCode.NONE)
             try:
+                if asked.producer_id < 0 or asked.producer_epoch < 0:  # no producer; Kafka fails with this code
+                    raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
                 future = parts.markers.write(topic.name, index, marker)
                 if future is not None:
                     uncommitted.append((result, future))

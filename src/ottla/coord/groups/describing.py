@@ -27,6 +27,8 @@ CLASSIC, CONSUMER = 0, 1  # the protocol that a member speaks
 
 
 def describe(group: object, name: str, rules: ConsumerRules, image: Image) -> DescribedGroup:
+    if not name:
+        raise BrokerError(ErrorCode.INVALID_GROUP_ID)
     if not isinstance(group, ConsumerGroup):
         what = "not found" if group is None else "is not a consumer group"
         raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} {what}.")
