@@ -157,10 +157,17 @@ class OutsideError(Exception):
     """Another program, or the network to it, has failed: not a bug here."""
 
 
+MESSAGE_SIZE_MAX: Final = 8000  # characters, of up to four bytes each
+
+
 class BrokerError(Exception):
-    """A failure with a protocol error code. `message` is for people and may be empty."""
+    """A failure with a protocol error code. `message` is for people and may be empty.
+
+    It often quotes a client's own text and is cut, since clients cannot decode a string of more than 32767 bytes.
+    """
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
+        message = message[:MESSAGE_SIZE_MAX]
         super().__init__(code, message)
         self.code = code
         self.message = message

@@ -9,9 +9,16 @@ from handlers.wired import Wired, plain
 from waiting import wait_until
 
 from ottla.clock import SystemClock
+from ottla.errors import ErrorCode
 from ottla.records import batch, legacy
+from ottla.wire.messages.commits import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ottla.wire.messages.consumers import ConsumerGroupDescribeRequest
-from ottla.wire.messages.groups import DescribeGroupsRequest, FindCoordinatorRequest
+from ottla.wire.messages.groups import (
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+)
 from ottla.wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.messages.topics import (
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 TOPIC, GROUP, TRANSACTION = "orders", "shoppers", "till"
+LONGEST = "x" * 32767
 NOW_MS = SystemClock().now_ms()
 
 
@@ -157,12 +165,30 @@ def markers_of_nobody(scene: Scene) -> Iterator[Any]:
         yield scene.wired.ask(WriteTxnMarkersRequest(markers=[marker]), 1)
 
 
+def ids_that_cannot_be_told(scene: Scene) -> Iterator[Any]:
+    """The id of a new member begins with its instance id or its client id, and has to fit into a string."""
+    for instance, client in ((LONGEST, "test"), (None, LONGEST)):
+        request = JoinGroupRequest(
+            group_id=f"{GROUP}-{instance is None}",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=5000,
+            member_id="",
+            group_instance_id=instance,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        with Wired(scene.port, client_id=client) as wired:
+            answer = wired.ask(request, 9)
+        yield answer.error_code
+
+
 STORIES = [
     transactional_batches,
     former_formats,
     offsets_without_group,
     records_of_coordinators,
     markers_of_nobody,
+    ids_that_cannot_be_told,
 ]
 
 
@@ -188,3 +214,24 @@ def comparable(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: bool(one) if name == "error_message" else comparable(one) for name, one in value.items()}
     return value
+
+
+def test_a_long_name_can_be_told_in_an_error(ottla: int) -> None:
+    """The admin client of Apache Kafka ends at a string of more than 32767 bytes."""
+    offset = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    commit = OffsetCommitRequest(
+        group_id=LONGEST,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[offset])],
+    )
+    topic = CreatableTopic(name=LONGEST, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    with Wired(ottla) as wired:
+        wired.ask(commit, 8)
+        told = ConsumerGroupDescribeRequest(group_ids=[LONGEST], include_authorized_operations=False)
+        assert wired.ask(told, 1).groups[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        another = DescribeGroupsRequest(groups=[LONGEST[1:]])
+        assert wired.ask(another, 6).groups[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        made = wired.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7).topics[0]
+        assert made.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert "the length of 'xxx" in made.error_message

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 PROTOCOLS_MAX = 1000  # per member; two or three are usual
 METADATA_FACTOR_MAX = 8  # group metadata limit, in record sizes: members send similar metadata for every protocol
+ORIGIN_SIZE_MAX = 0x7FFF - len("-") - 36  # of a member id, to fit into a string together with a UUID
 ID_REQUIRED = 4  # the first version whose clients understand MEMBER_ID_REQUIRED
 SKIPS = 9  # the first version with skip_assignment
 
@@ -64,11 +65,17 @@ class Join:
         elif request.member_id:
             self._return()
         elif request.group_instance_id is not None:
-            self._join_static(f"{request.group_instance_id}-{new_id()}")
+            self._join_static(f"{self._origin}-{new_id()}")
         elif self.caller.version >= ID_REQUIRED:
-            self._invite(f"{self.caller.client_id}-{new_id()}")
+            self._invite(f"{self._origin}-{new_id()}")
         else:
-            self._add(f"{self.caller.client_id}-{new_id()}")
+            self._add(f"{self._origin}-{new_id()}")
+
+    @property
+    def _origin(self) -> str:
+        """What the id of a new member begins with."""
+        instance = self.request.group_instance_id
+        return self.caller.client_id if instance is None else instance
 
     def _has_room(self) -> bool:
         group, roster, member_id = self.group, self.group.roster, self.request.member_id
@@ -83,9 +90,11 @@ class Join:
     def _fits(self) -> bool:
         """Whether the group's record with this member can be written. Apache Kafka only fails at the write.
 
-        A group is one record, with each member's metadata for one of its protocols.
+        A group is one record, with each member's metadata for one of its protocols, and ids of at most 32767 bytes.
         """
         roster, size_max = self.group.roster, self.group.rules.record_size_max
+        if not self.request.member_id and len(self._origin.encode()) > ORIGIN_SIZE_MAX:
+            return False
         sizes = [len(metadata) for _, metadata in self.protocols]
         if len(sizes) > PROTOCOLS_MAX or max(sizes, default=0) > size_max or sum(sizes) > 4 * size_max:
             return False

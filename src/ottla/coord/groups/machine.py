@@ -27,7 +27,7 @@ from ottla.coord.groups.offset_records import read_commit, tombstone
 from ottla.coord.groups.offsets import Offsets
 from ottla.coord.groups.outcome import Outcome
 from ottla.coord.machine import NOTHING, Decision
-from ottla.errors import BrokerError, ErrorCode
+from ottla.errors import MESSAGE_SIZE_MAX, BrokerError, ErrorCode
 from ottla.wire.messages.groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -337,7 +337,7 @@ class GroupMachine:
             what = "not found" if group is None else "is not a classic group"
             return DescribedGroup(
                 error_code=ErrorCode.NONE if found else ErrorCode.GROUP_ID_NOT_FOUND,
-                error_message=None if found else f"Group {group_id} {what}.",
+                error_message=None if found else f"Group {group_id} {what}."[:MESSAGE_SIZE_MAX],
                 group_id=group_id,
                 group_state=DEAD,
                 protocol_type="",
