@@ -62,7 +62,8 @@ def told(port: int) -> list[Any]:
             asked = DescribeConfigsResource(resource_type=CLIENT_METRICS, resource_name=name, configuration_keys=None)
             result = wired.ask(DescribeConfigsRequest(resources=[asked], include_synonyms=True), 4).results[0]
             entries = sorted((one.name, one.value, one.config_source, one.config_type) for one in result.configs)
-            transcript.append((name, result.error_code, entries))
+            layers = sorted((same.name, same.value, same.source) for one in result.configs for same in one.synonyms)
+            transcript.append((name, result.error_code, entries, layers))
     return transcript
 
 

@@ -101,8 +101,8 @@ def describe_client_metrics(overrides: Mapping[str, str], names: Iterable[str] |
     for name in _select(names, CLIENT_METRICS_OPTIONS):
         row = CLIENT_METRICS_OPTIONS[name]
         synonyms = [Synonym(name, overrides[name], CLIENT_METRICS)] if name in overrides else []
-        synonyms.append(Synonym(name, text_of(row.default), DEFAULT))
-        entries.append(ConfigEntry(row, synonyms[0].value, synonyms[0].source, False, synonyms))
+        found = synonyms[0] if synonyms else Synonym(name, text_of(row.default), DEFAULT)
+        entries.append(ConfigEntry(row, found.value, found.source, False, synonyms))
     return entries
 
 
