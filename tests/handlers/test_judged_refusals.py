@@ -13,6 +13,7 @@ from ottla.errors import ErrorCode
 from ottla.records import batch, legacy
 from ottla.wire.messages.commits import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ottla.wire.messages.consumers import ConsumerGroupDescribeRequest
+from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.groups import (
     DescribeGroupsRequest,
     FindCoordinatorRequest,
@@ -100,7 +101,9 @@ class Scene:
             transactional=True,
         )
 
-    def produce(self, data: bytes, *, index: int = 0, name: str | None = None, version: int = 9) -> Any:
+    def produce(
+        self, data: bytes, *, index: int = 0, name: str | None = None, version: int = 9, wired: Wired | None = None
+    ) -> Any:
         data_of_one = PartitionProduceData(index=index, records=memoryview(data))
         request = ProduceRequest(
             transactional_id=name,
@@ -108,7 +111,7 @@ class Scene:
             timeout_ms=5000,
             topic_data=[TopicProduceData(name=TOPIC, partition_data=[data_of_one])],
         )
-        return self.wired.ask(request, version).responses[0].partition_responses[0]
+        return (wired or self.wired).ask(request, version).responses[0].partition_responses[0]
 
 
 def transactional_batches(scene: Scene) -> Iterator[Any]:
@@ -182,7 +185,34 @@ def ids_that_cannot_be_told(scene: Scene) -> Iterator[Any]:
         yield answer.error_code
 
 
+def fetches_of_missing_partitions(scene: Scene) -> Iterator[Any]:
+    """They are told so with the next records of the others: a consumer would not ask less often otherwise."""
+    name = ListOffsetsTopic(name=TOPIC, partitions=[ListOffsetsPartition(partition_index=1, timestamp=-1)])
+    for version, session_epoch in ((4, -1), (12, -1), (12, 0)):
+        end = scene.wired.ask(ListOffsetsRequest(replica_id=-1, topics=[name]), 6).topics[0].partitions[0].offset
+        topics = [
+            FetchTopic(
+                topic=topic,
+                partitions=[FetchPartition(partition=index, fetch_offset=end, partition_max_bytes=1000)],
+            )
+            for topic, index in ((TOPIC, 1), (TOPIC, 9), ("missing", 0))
+        ]
+        request = FetchRequest(
+            max_wait_ms=20_000, min_bytes=1, max_bytes=10_000, session_epoch=session_epoch, topics=topics
+        )
+        scene.wired.send(request, version)
+        with Wired(scene.port) as other:
+            scene.produce(batch.build([batch.Record(0, NOW_MS, b"k", b"v")]), index=1, wired=other)
+        partitions = [
+            (topic.topic, one.partition_index, one.error_code, len(one.records))
+            for topic in scene.wired.receive().responses
+            for one in topic.partitions
+        ]
+        yield sorted(partitions)
+
+
 STORIES = [
+    fetches_of_missing_partitions,
     transactional_batches,
     former_formats,
     offsets_without_group,

@@ -64,6 +64,7 @@ BOUNDED, BATCHES, ZSTD, HINTS = 3, 4, 10, 16
 CONVERTED_ROOM = 1 << 20  # bytes converted for one answer: this blocks all other clients
 MAGIC_OF_OLD_VERSIONS = (0, 0, 1, 1)
 PARTITIONS_PER_TURN = 200  # more are read in slices
+UNKNOWN = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
 ELSEWHERE = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
 
 
@@ -79,6 +80,7 @@ class Reading:
         "_incremental",
         "_kept",
         "_min_one",
+        "_missing",
         "_parts",
         "_request",
         "_room",
@@ -169,7 +171,7 @@ class Reading:
 
     def _is_enough(self, results: list[Result]) -> bool:
         request = self._request
-        nothing = not results and self._follows is None
+        nothing = len(results) == self._missing and self._follows is None
         return self._urgent or self._size >= request.min_bytes or request.max_wait_ms <= 0 or nothing
 
     def _wait(self, answer: Callable[[], Any], results: list[Result]) -> asyncio.Future[Any]:
@@ -182,13 +184,22 @@ class Reading:
             wait_ms = request.max_wait_ms if missing > 0 else 0
             return waits.add((), missing, wait_ms, answer, to_end=True, session=follows)
         return waits.add(
-            [self._find(*one.key) for one in self._watched],
+            self._find_present(),
             missing,
             request.max_wait_ms,
             answer,
             committed=request.isolation_level == READ_COMMITTED and not self._to_end,
             to_end=self._to_end,
         )
+
+    def _find_present(self) -> list[Partition]:
+        found = []
+        for one in self._watched:
+            try:
+                found.append(self._find(*one.key))
+            except BrokerError:
+                continue  # the answer says so
+        return found
 
     def _begin(self) -> None:
         """Set the limits, before the first partition is read."""
@@ -198,6 +209,7 @@ class Reading:
         self._min_one = version >= BOUNDED
         self._size = 0
         self._urgent = False  # answer without waiting
+        self._missing = 0  # unknown partitions, of a consumer
         self._found: list[tuple[Partition, int]] = []  # partitions with data, and how many bytes
 
     def _read(self, watched: list[Watched]) -> list[Result]:
@@ -220,7 +232,10 @@ class Reading:
                         follows.fresh[one.key] = one
             except BrokerError as error:
                 data, size = refuse(one.index, error.code), 0
-                self._urgent = True
+                if error.code in UNKNOWN and self.replica_id < 0:
+                    self._missing += 1  # no reason to answer earlier: the consumer would ask again at once
+                else:
+                    self._urgent = True
                 if follows is not None:
                     follows.fresh[one.key] = one
             if size:
