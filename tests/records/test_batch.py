@@ -230,3 +230,12 @@ def test_the_walk_refuses_what_cannot_be_an_entry(length: int, magic: int, size:
     data = struct.pack(">qiib", 0, length, 0, magic).ljust(size, b"\0")
     with pytest.raises(CorruptError):
         list(batch.entries(data))
+
+
+def test_a_transaction_is_an_attribute_of_the_newest_format_only() -> None:
+    records = [Record(0, 0x10 << 24, b"k", b"v")]  # in format 1 this is the byte with the attributes of format 2
+    transactional = batch.build(records, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    assert batch.is_transactional(transactional)
+    assert batch.is_transactional(memoryview(transactional + transactional))
+    for data in (batch.build(records), build(records, 1), build(records, 0), transactional[:60], b""):
+        assert not batch.is_transactional(data)

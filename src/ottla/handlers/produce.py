@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 # The first versions with a feature; see the list above.
 BATCHES, HINTS, ABORTABLE, NEWER_TRANSACTIONS, BY_ID = 3, 10, 11, 12, 13
-MAGIC, ATTRIBUTES = 16, 22  # positions of a batch's format, and of the low byte of its attributes
+ATTRIBUTES = 22  # position of the low byte of a batch's attributes
 TRANSACTIONAL = batch.TRANSACTIONAL
 LATER = frozenset(
     (
@@ -158,7 +158,7 @@ class Work:
             records = data.records or NOTHING
             if not records and version >= BATCHES:
                 raise MalformedError("the request carries no records for this partition")
-            if version >= BATCHES and is_transactional(records):
+            if version >= BATCHES and batch.is_transactional(records):
                 admit(self.parts, self.request.transactional_id, partition, records, version)
             appended = partition.append(records, self.now_ms, version, accepted=accepted, acks=self.request.acks)
         except (LargeError, Undecided):
@@ -294,18 +294,11 @@ def refuse_append(index: int, error: BrokerError, partition: Partition | None) -
     return result
 
 
-def is_transactional(records: memoryview) -> bool:
-    """Whether the first batch is part of a transaction. Earlier formats have other bytes in that place."""
-    return len(records) > ATTRIBUTES and records[MAGIC] == batch.MAGIC and bool(records[ATTRIBUTES] & TRANSACTIONAL)
-
-
 def admit(parts: Parts, name: str | None, partition: Partition, records: memoryview, version: int) -> None:
     """BrokerError unless a batch may open a transaction in this partition; Undecided while the coordinator is asked.
 
     This keeps a delayed batch from opening a transaction that nobody will end.
     """
-    if len(records) < batch.HEADER.size:
-        return  # validation refuses it later
     head = batch.header(records)
     producer = (head.producer_id, head.producer_epoch)
     if name is None:  # also in a transaction that is open already

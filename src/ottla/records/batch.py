@@ -140,6 +140,13 @@ def header(buffer: Buffer, position: int = 0) -> Header:
     return _new(Header, HEADER.unpack_from(buffer, position))
 
 
+def is_transactional(buffer: Buffer) -> bool:
+    """Whether the first batch is part of a transaction. Formats before this one have other bytes in that place."""
+    if len(buffer) < HEADER_SIZE or buffer[MAGIC_POSITION] != MAGIC:
+        return False
+    return bool(header(buffer).attributes & TRANSACTIONAL)
+
+
 def crc_ok(buffer: Buffer, position: int, header: Header) -> bool:
     view = memoryview(buffer)[position + CRC_POSITION : position + header.length + LOG_OVERHEAD]
     return crc32c(view) == header.crc

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.errors import BrokerError, ErrorCode, Hangup
 from ottla.handlers.gates.gate import EarlyReply, at_once, extend, guards, list_refusals, sift_list
-from ottla.records.batch import TRANSACTIONAL
+from ottla.records import batch
 from ottla.replica.sessions import EPOCH_FINAL, EPOCH_INITIAL
 from ottla.wire.access import Operation, ResourceType
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ottla.wire.messages.produce import TopicProduceData
 
 TOPIC_REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-ATTRIBUTES = 22  # position of the low byte of a batch's attributes
 BATCHES = 3  # the first version of Produce with record batches
 
 
@@ -54,7 +53,7 @@ def produce(guard: Guard, request: ProduceRequest) -> Outcome:
 
 def has_transactions(request: ProduceRequest) -> bool:
     return any(
-        data.records is not None and len(data.records) > ATTRIBUTES and data.records[ATTRIBUTES] & TRANSACTIONAL
+        data.records is not None and batch.is_transactional(data.records)
         for topic in request.topic_data
         for data in topic.partition_data
     )
