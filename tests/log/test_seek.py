@@ -58,6 +58,16 @@ def test_the_largest_time_and_the_first_record_that_has_it(tmp_path: Path) -> No
     assert log.max_timestamp() == Located(4, NOW_MS + 95, 2)
 
 
+def test_the_largest_time_may_be_that_of_a_deleted_record(tmp_path: Path) -> None:
+    """As in Apache Kafka. Without an answer it would seem that the log has no records."""
+    log = a_log(tmp_path)
+    append(log, at_times(50, 90, 20, 30))
+    append(log, at_times(40))
+    for start in (2, 4, 5):
+        log.delete_before(start)
+        assert log.max_timestamp() == Located(1, NOW_MS + 90, 0)
+
+
 def test_append_time_is_the_time_of_every_record(tmp_path: Path) -> None:
     log = a_log(tmp_path, message_timestamp_type="LogAppendTime")
     append(log, at_times(1, 2, 3), now_ms=NOW_MS + 100)

@@ -299,7 +299,7 @@ class Log:
 
     def max_timestamp(self, known: Mapping[int, Hit | None] = NOTHING_KNOWN) -> Located | None:
         """The first record with the largest timestamp of the log."""
-        return locate(latest(self.segments, self.start, known), self.epochs)
+        return locate(latest(self.segments, known), self.epochs)
 
     # Epochs and transactions.
 

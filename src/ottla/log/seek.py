@@ -80,16 +80,19 @@ def first_since(
     return None
 
 
-def latest(segments: Sequence[Segment], start: int, known: Mapping[int, Hit | None]) -> tuple[Hit, int] | None:
-    """The first record with the largest timestamp of all, with its batch's leader epoch."""
+def latest(segments: Sequence[Segment], known: Mapping[int, Hit | None]) -> tuple[Hit, int] | None:
+    """The first record with the largest timestamp of all, with its batch's leader epoch.
+
+    As in Apache Kafka it may lie before the log's start: a segment knows the largest timestamp of all its records.
+    """
     segment = max(segments, key=lambda segment: segment.largest().timestamp)
     mark = segment.largest()
     if mark.timestamp < 0:
         return None
-    _, position = segment.offsets.floor(max(mark.offset, start))
+    _, position = segment.offsets.floor(mark.offset)
     for found in segment.spans(position):
-        if found.span.max_timestamp == mark.timestamp and found.span.last >= start:
-            hit = _open(segment, found.span, mark.timestamp, start, known)
+        if found.span.max_timestamp == mark.timestamp:
+            hit = _open(segment, found.span, mark.timestamp, segment.base, known)
             if hit is not None:
                 return hit, found.span.epoch
     return None
