@@ -199,6 +199,8 @@ def test_the_later_source_of_an_option_wins(tmp_path: Path) -> None:
         (["--port", "ninety"], "invalid int value"),
         (["--colour", "red"], "unrecognized arguments: --colour red"),
         (["--log-format", "xml"], "invalid choice"),
+        (["server.properties"], "use --config server.properties"),
+        (["--override", "num.partitions=2"], "use --set NAME=VALUE"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(arguments: list[str], said: str) -> None:
@@ -290,6 +292,44 @@ def test_a_check_starts_nothing(tmp_path: Path, taken: int) -> None:
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("more", [["--check"], []])
+def test_a_keystore_that_is_missing_is_one_line(tmp_path: Path, more: list[str]) -> None:
+    missing = tmp_path / "broker.pem"
+    options = ("--set", "listeners=SSL://127.0.0.1:0", "--set", f"ssl.keystore.location={missing}")
+    with Serve("--memory", *options, "--set", "inter.broker.listener.name=SSL", *more) as serve:
+        code, err = serve.end()
+    assert code == 2
+    assert err.splitlines()[-1] == f"ottla serve: ssl.keystore.location: {missing}: No such file or directory"
+    assert "Traceback" not in err
+
+
+def test_a_check_reads_the_login_between_brokers(tmp_path: Path) -> None:
+    listener = ("--set", "listeners=SASL_PLAINTEXT://127.0.0.1:0", "--set", "sasl.enabled.mechanisms=SCRAM-SHA-512")
+    between = ("--set", "inter.broker.listener.name=SASL_PLAINTEXT", "--zookeeper", "127.0.0.1:1")
+    with Serve("--check", "--data", str(tmp_path), *listener, *between) as serve:
+        code, err = serve.end()
+    assert code == 2
+    assert "sasl.mechanism.inter.broker.protocol: GSSAPI is not in sasl.enabled.mechanisms" in err
+
+
+def test_no_zookeeper_is_one_line_that_says_what_needs_it(tmp_path: Path) -> None:
+    patience = ("--set", "zookeeper.connection.timeout.ms=100")
+    with Serve("--port", "0", "--data", str(tmp_path), "--zookeeper", "127.0.0.1:1", *patience) as serve:
+        code, err = serve.end()
+    assert code == 1
+    assert "connecting to ZooKeeper servers=127.0.0.1:1" in err
+    last = err.splitlines()[-1]
+    assert last.startswith("ottla serve: no ZooKeeper answers at 127.0.0.1:1; without zookeeper.connect, ")
+
+
+def test_a_host_without_address_is_one_line() -> None:
+    with Serve("--memory", "--host", "no.such.host.invalid", "--port", "0") as serve:
+        code, err = serve.end()
+    assert code == 1
+    assert "PLAINTEXT://no.such.host.invalid:0: " in err.splitlines()[-1]
+    assert "choose another address with --host" in err.splitlines()[-1]
+
+
 def test_a_bad_option_leaves_no_folder(tmp_path: Path) -> None:
     with Serve("--data", str(tmp_path / "new"), "--set", "no.such.option=1") as serve:
         assert serve.end()[0] == 2
@@ -320,7 +360,8 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
         code, err = serve.end()
     assert code == 1
     assert err.count("\n") == 1
-    assert str(tmp_path / "file") in err
+    assert f"the data folder {tmp_path / 'file'}" in err
+    assert "choose another with --data" in err
 
 
 def test_a_folder_of_another_node_is_one_line(tmp_path: Path) -> None:

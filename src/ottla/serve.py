@@ -20,6 +20,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Mapping
@@ -28,7 +29,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla import __version__, descriptors, logging_setup
-from ottla.cluster.metadata_store import StoreError
+from ottla.clock import SystemClock
+from ottla.cluster.metadata_store import StoreError, Unavailable
 from ottla.config import (
     BrokerConfig,
     ConfigError,
@@ -75,7 +77,7 @@ class ServePlan(NamedTuple):
 
 def serve(arguments: list[str]) -> int:
     gc.disable()  # nothing becomes garbage while modules load; see `live`
-    options = parser().parse_args(arguments)
+    options = parse(arguments)
     logging_setup.set_up(options.log_level, options.log_format)
     try:
         plan = make_plan(options, os.environ)
@@ -85,14 +87,22 @@ def serve(arguments: list[str]) -> int:
         return show_check(plan, memory=options.memory)
     try:
         locks = FolderLocks(plan.folders)
-    except (FolderInUse, OSError) as error:
+    except FolderInUse as error:
         return complain(str(error), 1)
+    except OSError as error:
+        reason = "is a file" if isinstance(error, FileExistsError) else f"cannot be used: {error.strerror}"
+        return complain(f"the data folder {error.filename} {reason}; choose another with --data", 1)
     try:
         return run(plan)
     except OSError as error:
         return complain(explain(error, plan.config), 1)
+    except ConfigError as error:  # in a file that an option names, such as a keystore
+        return complain(str(error), 2)
     except BrokerError as error:
         return complain(error.message or error.code.name, 1)
+    except Unavailable as error:
+        hint = "without zookeeper.connect, a broker is a single node and needs no ZooKeeper"
+        return complain(f"{error}; {hint}" if plan.config.zookeeper_connect else str(error), 1)
     except (StoreError, CorruptCheckpointError) as error:
         return complain(str(error), 1)
     finally:
@@ -101,13 +111,26 @@ def serve(arguments: list[str]) -> int:
             remove(plan.memory)
 
 
+def parse(arguments: list[str]) -> argparse.Namespace:
+    reader = parser()
+    options, strange = reader.parse_known_args(arguments)
+    if strange:
+        hint = ""
+        if "--override" in strange:  # as with Kafka's own start script
+            hint = "; use --set NAME=VALUE"
+        elif strange[0].endswith(".properties"):
+            hint = f"; use --config {strange[0]}"
+        reader.error(f"unrecognized arguments: {' '.join(strange)}{hint}")
+    return options
+
+
 def parser() -> argparse.ArgumentParser:
     here = argparse.ArgumentParser(prog="ottla serve", description="Run a broker until it is stopped.")
     add = here.add_argument
     add("--data", metavar="FOLDER", help="the data folder (default: $OTTLA_DATA, else ~/.local/share/ottla)")
     add("--memory", action="store_true", help="keep the data in memory; it is lost when the broker stops")
     add("--port", type=int, metavar="N", help=f"listen on this port, 0 for any free one (default: {PORT})")
-    add("--host", metavar="ADDRESS", help="listen on this address (default: all)")
+    add("--host", metavar="ADDRESS", help="listen on this address only (default: on all addresses of this machine)")
     add(
         "--node-id",
         type=int,
@@ -241,12 +264,30 @@ def first_users(texts: list[str], *, until_eof: bool) -> tuple["FirstUser", ...]
 
 
 def show_check(plan: ServePlan, *, memory: bool) -> int:
-    """Print what would run, in one line, and options without effect."""
+    """Print what would run, in one line, and options without effect. Keystores and logins are read, too."""
+    try:
+        read_security(plan.config)
+    except ConfigError as error:
+        return complain(str(error), 2)
     for notice in plan.config.notices:
         print(notice)
     place = "memory" if memory else ", ".join(map(str, plan.folders))
     print(f"the options are fine: {','.join(plan.config.listeners)}, data in {place}")
     return 0
+
+
+def read_security(config: BrokerConfig) -> None:
+    """What a start would read of certificates, keys and logins. ConfigError if a part is missing or invalid."""
+    if any(listener.encrypted or listener.authenticated for listener in config.opened):
+        import secrets
+
+        from ottla.net.doors import Doors
+
+        Doors(config, SystemClock(), secrets.token_bytes)
+    if config.zookeeper_connect and config.inter_broker.protocol != "PLAINTEXT":
+        from ottla.security.credentials import Credentials
+
+        Credentials(config.inter_broker)
 
 
 def check_alone(config: BrokerConfig) -> None:
@@ -293,6 +334,8 @@ async def live(plan: ServePlan) -> int:
     listen_for_signals(loop, stop)
     if plan.until_eof:
         loop.add_reader(sys.stdin.fileno(), stop_at_eof, stop, left)
+    if plan.config.zookeeper_connect:  # it may take a while
+        logger.info("connecting to ZooKeeper", extra={"servers": plan.config.zookeeper_connect})
     broker, beside, control = Broker(plan.config, first_users=plan.first_users), None, None
     starting, stopping = asyncio.ensure_future(broker.start()), asyncio.ensure_future(stop.wait())
     try:
@@ -436,6 +479,10 @@ def explain(error: OSError, config: BrokerConfig) -> str:
         return f"{listeners}: the port is in use by another program; choose another with --port"
     if error.errno == errno.EADDRNOTAVAIL:
         return f"{listeners}: this machine has no such address; choose another with --host"
+    if isinstance(error, socket.gaierror):
+        return f"{listeners}: {error.strerror}; choose another address with --host"
+    if error.errno == errno.EACCES and error.filename is None:
+        return f"{listeners}: permission denied; ports below 1024 are for root, choose another with --port"
     return str(error)
 
 
