@@ -208,7 +208,9 @@ def test_the_wrong_door(listeners: Listeners) -> None:
     made = listeners.certificates
     assert "does its listener speak SSL" in str(refused(listeners.sasl, {"security.protocol": "SSL", **trusting(made)}))
     for plain in (listeners.ssl, listeners.sasl):
-        assert "set security.protocol" in str(refused(plain, {}))
+        assert "wants TLS or a login, set security.protocol" in str(refused(plain, {}))
+    without_login = refused(listeners.sasl_ssl, {"security.protocol": "SSL", **trusting(made)})
+    assert "wants a login, set security.protocol" in str(without_login)
 
 
 def test_a_session_is_renewed_before_it_ends(listeners: Listeners) -> None:

@@ -13,11 +13,13 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from ottla import __version__
 from ottla.embed import BrokerProcess, BrokerThread
 from ottla.pytest_plugin import Namespace
 from ottla.tools.serve_completion import ServeCommand
+from ottla.tools.session import explain
 from ottla.tools.start import tools
 
 Run = Callable[..., Any]
@@ -51,6 +53,43 @@ def test_options_of_other_tools_get_a_hint(call: Run) -> None:
         failed = call("consume", "t", option, code=2)
         name = option.partition("=")[0]
         assert [line for line in failed.err.splitlines() if line.startswith(f"ottla: {name}: ") and hint in line]
+
+
+def test_a_hint_is_for_the_command_that_was_called(call: Run) -> None:
+    """A hint for an option that the command does have hid what was wrong."""
+    for arguments, hint in (
+        (("topics", "create", "--topic", "t"), "--topic: the topic is an argument: `ottla topics create TOPIC`"),
+        (("topics", "create", "t", "-c", "retention.ms=1"), "-c: use --config"),
+        (("consume", "t", "-c", "1"), "-c: use --max, or -n"),
+        (("groups", "describe", "--group", "g"), "--group: the group is an argument: `ottla groups describe GROUP`"),
+        (("topics", "--list"), "--list: it is a command: `ottla topics list`"),
+    ):
+        assert call(*arguments, code=2).err.splitlines()[-1] == f"ottla: {hint}"
+    failed = call("groups", "reset", "g", "--topic", "t", code=2)
+    assert "give exactly one target" in failed.err
+    assert "ottla: --topic" not in failed.err
+
+
+def test_properties_of_kafkas_console_tools_get_a_hint(call: Run) -> None:
+    for command, name, hint in (("consume", "print.key", "--keys"), ("produce", "parse.key", "--key-separator")):
+        failed = call(command, "t", "--property", f"{name}=true", code=1)
+        assert failed.err == f"ottla: {name} is an option of Kafka's console tools: use {hint}\n"
+
+
+def test_a_group_without_a_name_is_refused(call: Run) -> None:
+    """An unset variable of a script: librdkafka ended the process with a failed assertion."""
+    assert "cannot be empty" in call("consume", "t", "--group", "", code=2).err
+
+
+def test_what_the_security_options_lack_is_named_as_it_was_given(call: Run, tmp_path: Path) -> None:
+    missing = str(tmp_path / "ca.pem")
+    failed = call("topics", "list", "-X", "security.protocol=SSL", "-X", f"ssl.ca.location={missing}", code=1)
+    assert failed.err == f"ottla: ssl.ca.location: {missing}: No such file or directory\n"
+
+
+def test_an_error_that_librdkafka_does_not_explain_is_explained() -> None:
+    bare = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "FindCoordinator response error: ")
+    assert explain(KafkaException(bare)) == "Broker: Group authorization failed (GROUP_AUTHORIZATION_FAILED)"
 
 
 def test_the_version_is_in_the_help(capfd: pytest.CaptureFixture[str]) -> None:

@@ -155,7 +155,8 @@ class Security:
 
     def doubt(self) -> str:
         """A hint for when a broker closes the connection at once, or sends an invalid answer."""
-        return "" if self.encrypted else "; if its listener wants TLS or a login, set security.protocol"
+        missing = " or ".join(("TLS",) * (not self.encrypted) + ("a login",) * (not self.authenticated))
+        return f"; if its listener wants {missing}, set security.protocol" if missing else ""
 
     def context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -25,7 +25,10 @@ Pairs = list[tuple[str, str | bytes | None]]
 def consume(
     topic: str,
     start: Annotated[
-        str, typer.Option("--from", help="Start at: beginning, end, an offset, -N (the last N), -5m, or an ISO time")
+        str,
+        typer.Option(
+            "--from", help="Start at: beginning, end, an offset, -N (the last N of each partition), -5m, or an ISO time"
+        ),
     ] = "beginning",
     partition: Annotated[
         list[int], typer.Option("--partition", "-p", help="Only this partition; repeatable (default: all)")
@@ -74,6 +77,8 @@ def consume(
 
 def membership(group: str, begin: Moment, partitions: Sequence[int]) -> dict[str, Any]:
     """Client options of a group member. `begin` applies only to partitions without a committed offset."""
+    if not group:  # librdkafka ends the process
+        raise typer.BadParameter("--group: the name of a group cannot be empty")
     if partitions:
         raise typer.BadParameter("--partition cannot be combined with --group: the group assigns the partitions")
     if begin not in (BEGINNING, End()):

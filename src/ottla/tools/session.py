@@ -1,6 +1,7 @@
 """Shared by all commands: options of the connection, clients, and how errors are reported."""
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,18 @@ Properties = Annotated[
     typer.Option("--property", "-X", metavar="NAME=VALUE", help="Any librdkafka client option; repeatable"),
 ]
 
+# What --property sets in kafka-console-producer and kafka-console-consumer, where it is not a client option.
+CONSOLE = {
+    "print.key": "--keys",
+    "print.headers": "--headers",
+    "print.timestamp": "--format '{timestamp} {value}\\n'",
+    "print.offset": "--format '{offset} {value}\\n'",
+    "print.partition": "--format '{partition} {value}\\n'",
+    "parse.key": "--key-separator",
+    "key.separator": "--key-separator, or --format",
+    "parse.headers": "--header, or --json",
+}
+
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
@@ -37,6 +50,8 @@ Value = TypeVar("Value")
 def client(bootstrap: str, properties: Iterable[str] = (), **more: Any) -> dict[str, Any]:
     """Options of a librdkafka client. Its logging is off; its errors are raised."""
     given = pairs(properties)
+    if strange := sorted(given.keys() & CONSOLE.keys()):
+        raise Failed(f"{strange[0]} is an option of Kafka's console tools: use {CONSOLE[strange[0]]}")
     try:
         secure = read_security(given)
     except Failed:  # a security option that only librdkafka knows, or rejects with a better message
@@ -47,7 +62,10 @@ def client(bootstrap: str, properties: Iterable[str] = (), **more: Any) -> dict[
 
 def meet(bootstrap: str, secure: Security | None) -> None:
     """Fail early when no broker answers. Remember the advertised addresses for later error messages."""
-    MET[:] = reach(bootstrap, secure)
+    try:
+        MET[:] = reach(bootstrap, secure)
+    except Failed as error:
+        raise Failed(THEIRS.sub(lambda found: SAID[found[0]], str(error))) from None
 
 
 def admin(bootstrap: str, properties: Iterable[str] = ()) -> AdminClient:
@@ -79,6 +97,15 @@ OURS = {
 }
 FILES = {"ssl.certificate.location": "ssl.keystore.certificate.chain", "ssl.key.location": "ssl.keystore.key"}
 LOGIN = {"sasl.username", "sasl.password"}
+# Our client's errors name its own options; the user gave librdkafka's.
+SAID = {
+    "ssl.truststore.location": "ssl.ca.location",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.location",
+    "ssl.keystore.key": "ssl.key.location",
+    "sasl.jaas.config": "sasl.username and sasl.password",
+}
+THEIRS = re.compile("|".join(re.escape(name) for name in SAID))
 JAAS = '{module} required username="" password="";'
 
 
@@ -148,4 +175,7 @@ def explain(error: KafkaException) -> str:
     ):
         sent = f" at {', '.join(MET)}, where --bootstrap sends clients," if MET else ""
         return f"the cluster{sent} does not answer ({cause.str()}): is a broker running there? See --bootstrap"
-    return f"{cause.str()} ({cause.name()})"
+    said = cause.str()
+    if said.endswith(": "):  # librdkafka appends what the broker said, which may be nothing
+        said = KafkaError(cause.code()).str()
+    return f"{said} ({cause.name()})"

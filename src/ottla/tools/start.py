@@ -16,8 +16,7 @@ console needs: pip install 'ottla[console]'
 pipeline and mirror need: pip install 'ottla[spark]'"""
 
 
-USAGE = 2
-# Options of Kafka's own tools, kcat and rpk.
+# Options of Kafka's own tools, kcat and rpk. {command} is the command that refused the option.
 HINTS = {
     "--from-beginning": "`ottla consume` starts at the beginning; use --from to start elsewhere",
     "-o": "use --from: beginning, end, an offset, -10, -5m",
@@ -25,21 +24,34 @@ HINTS = {
     "--bootstrap-server": "use --bootstrap, or -b",
     "--broker-list": "use --bootstrap, or -b",
     "--brokers": "use --bootstrap, or -b",
-    "--topic": "the topic is an argument: `ottla consume TOPIC`, `ottla topics describe TOPIC`",
-    "-t": "the topic is an argument: `ottla consume TOPIC`",
+    "--topic": "the topic is an argument: `{command} TOPIC`",
+    "-t": "the topic is an argument: `{command} TOPIC`",
+    "--group": "the group is an argument: `{command} GROUP`",
+    "-g": "the group is an argument: `{command} GROUP`",
+    "--all-groups": "use --all, or -a",
     "-C": "use `ottla consume TOPIC`",
     "-P": "use `ottla produce TOPIC`",
     "-L": "use `ottla brokers` and `ottla topics list`",
     "--max-messages": "use --max, or -n",
-    "-c": "use --max, or -n",
     "--replication-factor": "use --replicas, or -r",
-    "--list": "`list` is a command: `ottla topics list`, `ottla groups list`",
-    "--describe": "`describe` is a command: `ottla topics describe TOPIC`",
-    "--create": "`create` is a command: `ottla topics create TOPIC`",
-    "--delete": "`delete` is a command: `ottla topics delete TOPIC`",
+    "--list": "it is a command: `{command} list`",
+    "--describe": "it is a command: `{command} describe`",
+    "--create": "it is a command: `{command} create`",
+    "--delete": "it is a command: `{command} delete`",
+    "--alter": "use `ottla topics alter`, `ottla configs set` or `ottla quotas set`",
+    "--reset-offsets": "it is a command: `ottla groups reset GROUP`",
+    "--add-config": "give NAME=VALUE as an argument: `ottla configs set --topic TOPIC NAME=VALUE`",
+    "--delete-config": "`ottla configs delete --topic TOPIC NAME`",
+    "--entity-type": "use --topic, --broker, --user, --client or --ip instead of --entity-type and --entity-name",
     "--consumer-property": "use --property NAME=VALUE, or -X",
     "--producer-property": "use --property NAME=VALUE, or -X",
     "--command-config": "use --property NAME=VALUE, or -X",
+}
+# Where an option of the same name means something else.
+OWN_HINTS = {
+    ("ottla consume", "-c"): "use --max, or -n",
+    ("ottla topics create", "-c"): "use --config",
+    ("ottla topics create", "--set"): "use --config",
 }
 
 
@@ -60,8 +72,7 @@ def tools(arguments: list[str]) -> int:
         app(args=arguments, prog_name="ottla")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0
-        if code == USAGE:
-            give_hints(arguments)
+        give_hint(end.__context__)
         return code
     except Failed as error:
         return complain(str(error))
@@ -72,11 +83,14 @@ def tools(arguments: list[str]) -> int:
     return 0
 
 
-def give_hints(arguments: list[str]) -> None:
-    """After an invalid command line, name Ottla's equivalents of other tools' options."""
-    for argument in arguments:
-        if hint := HINTS.get(argument.partition("=")[0]):
-            print(f"ottla: {argument.partition('=')[0]}: {hint}", file=sys.stderr)
+def give_hint(reason: BaseException | None) -> None:
+    """For an option that a command does not have, but other tools do: name Ottla's equivalent."""
+    option, context = getattr(reason, "option_name", None), getattr(reason, "ctx", None)
+    if option is None or context is None:
+        return
+    command = context.command_path
+    if hint := OWN_HINTS.get((command, option)) or HINTS.get(option):
+        print(f"ottla: {option}: {hint.format(command=command)}", file=sys.stderr)
 
 
 def complain(message: str) -> int:
