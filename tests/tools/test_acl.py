@@ -45,7 +45,8 @@ def test_rules_come_and_go(run: Run, secured: str) -> None:
     assert "User:bob" in run("acl", "list", "--principal", "User:bob", *here).out
     assert run("acl", "remove", "--deny", "bob", "-t", "orders", *here).out == "2 rules removed\n"
     assert len(run("acl", "list", "--json", *here).document) == 3
-    run("acl", "add", "--allow", "ann", "--user", "bob", "-o", "create-tokens", *here)
+    as_in_kafka = run("acl", "add", "--allow", "ann", "--user", "bob", "-o", "CreateTokens", *here)
+    assert as_in_kafka.out == "1 rule added\n"
     run("acl", "add", "--allow", "ann", "--delegation-token", "*", "-o", "describe", *here)
     listed = run("acl", "list", "--user", "bob", "--json", *here).document
     assert [(row["resource"], row["name"]) for row in listed] == [("user", "User:bob")]

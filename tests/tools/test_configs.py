@@ -62,3 +62,10 @@ def test_a_name_or_value_that_makes_no_sense_is_refused_by_name(run: Run, ottla_
 def test_either_a_topic_or_a_broker_is_meant(run: Run) -> None:
     assert "either --topic or --broker" in run("configs", "describe", code=2).err
     run("configs", "describe", "--topic", "a", "--broker", "1", code=2)
+
+
+def test_a_broker_that_is_not_there_is_named(run: Run, ottla_broker: BrokerProcess | BrokerThread) -> None:
+    """It was waited for, half a minute, and then the broker that does answer was blamed."""
+    for command in (("describe",), ("set", "background.threads=2"), ("delete", "background.threads")):
+        failed = run("configs", *command, "--broker", "99", code=1)
+        assert failed.err == f"ottla: there is no broker 99 in the cluster, only {ottla_broker.node_id}\n"

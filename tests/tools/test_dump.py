@@ -237,6 +237,7 @@ def test_broken_small_files_and_strange_ones_are_problems(tmp_path: Path) -> Non
     strange.write_text("")
     assert len(problems(snapshot)) == len(problems(checkpoint)) == 1
     assert problems(strange) == ["not a log file"]
+    assert problems(tmp_path / "missing") == ["No such file or directory"]
     assert problems(tmp_path / f"{STEM}.index", verify=False) == ["No such file or directory"]
     assert len(problems(tmp_path)) == 2, "in a folder what is no file of a log is passed over"
 

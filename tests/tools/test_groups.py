@@ -274,6 +274,7 @@ def test_a_reset_of_what_is_not_there_is_refused(run: Run, topic: str, group: st
     reset = ("groups", "reset", group, "--to-earliest")
     assert f"{topic} has no partition 2" in run(*reset, "--topic", f"{topic}:0,2", code=1).err
     assert "UNKNOWN_TOPIC_OR_PART" in run(*reset, "--topic", f"{topic}-missing", code=1).err
+    assert f"{group} has no committed offsets" in run(*reset, "--all-topics", code=1).err
 
 
 def test_offsets_of_a_topic_can_be_deleted_alone(

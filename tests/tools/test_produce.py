@@ -52,7 +52,11 @@ def test_a_line_without_separator_stops_the_command_and_keeps_what_came_before(
     run: Run, ottla_namespace: Namespace
 ) -> None:
     topic = ottla_namespace.topic()
-    assert "record 2: no ':'" in run("produce", topic, "-K", ":", text="a:1\nb\nc:3\n", code=1).err
+    failed = run("produce", topic, "-K", ":", text="a:1\nb\nc:3\n", code=1).err
+    assert failed.splitlines() == [
+        f"ottla: 1 record to {topic}: partition 0 offset 0",
+        "ottla: record 2: no ':' between key and value",
+    ]
     assert [record["value"] for record in read(run, topic)] == ["1"]
 
 
@@ -127,7 +131,7 @@ def test_a_broker_that_hears_and_does_not_answer_is_given_up(run: Run) -> None:
 
 
 def test_a_timestamp_that_is_none_is_refused(run: Run) -> None:
-    run("produce", "t", "x", "--timestamp", "noon", code=2)
+    assert "beginning" not in run("produce", "t", "x", "--timestamp", "noon", code=2).err
 
 
 def test_a_transaction_is_seen_whole_or_not_at_all(run: Run, ottla_namespace: Namespace) -> None:

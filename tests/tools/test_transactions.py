@@ -80,7 +80,7 @@ def test_a_transaction_is_listed_described_and_aborted(
         assert shown[0] == f"{name}  Ongoing  coordinator {ottla_broker.bootstrap}"
         assert shown[-1].split() == [topic, "1", "0"]
 
-        told = run("transactions", "abort", "--transactional-id", name).out
+        told = run("transactions", "abort", name).out
         assert told == f"aborted the transaction of {name}; its producer is fenced\n"
         with pytest.raises(KafkaException, match="_FENCED"):
             producer.commit_transaction(TIMEOUT_S)
@@ -129,6 +129,7 @@ def test_what_is_not_there_is_one_line(run: Run, ottla_namespace: Namespace, top
         ("abort", "--topic", "t"),
         ("abort", "--topic", "t", "--partition", "0"),
         ("abort", "--transactional-id", "x", "--topic", "t"),
+        ("abort", "x", "--transactional-id", "x"),
         ("list", "--longer-than", "soon"),
     ],
 )

@@ -18,6 +18,11 @@ def spell(value: Enum) -> str:
     return value.name.lower().replace("_", "-")
 
 
+def fold(operation: str) -> str:
+    """Kafka's tools write DescribeConfigs, or DESCRIBE_CONFIGS."""
+    return operation.lower().replace("-", "").replace("_", "")
+
+
 OPERATIONS = {spell(one): one for one in Operation if one not in (Operation.UNKNOWN, Operation.ANY)}
 
 Topics = Annotated[list[str], typer.Option("--topic", "-t", help="A topic, or * for every topic; repeatable")]
@@ -94,7 +99,7 @@ def add(
         raise typer.BadParameter("give --operation")
     with wire(bootstrap, properties) as connected:
         add_rules(connected, rules)
-    say(f"{len(rules)} rules added")
+    say(f"{counted(len(rules))} added")
 
 
 @app.command()
@@ -125,7 +130,11 @@ def remove(
     wanted = [rule._replace(host=rule.host or None) for rule in rules]
     with wire(bootstrap, properties) as connected:
         count = remove_rules(connected, wanted)
-    say(f"{count} rules removed")
+    say(f"{counted(count)} removed")
+
+
+def counted(count: int) -> str:
+    return "1 rule" if count == 1 else f"{count} rules"
 
 
 def choose_resources(
@@ -158,8 +167,8 @@ def combine(
         raise typer.BadParameter("give --topic, --group, --transactional-id, --user, --delegation-token or --cluster")
     if not allow and not deny:
         raise typer.BadParameter("give --allow or --deny")
-    known = {**OPERATIONS, spell(Operation.ANY): Operation.ANY}
-    if unknown := [one for one in operations if one not in known]:
+    known = {fold(name): one for name, one in {**OPERATIONS, spell(Operation.ANY): Operation.ANY}.items()}
+    if unknown := [one for one in operations if fold(one) not in known]:
         raise typer.BadParameter(f"unknown operation {unknown[0]!r}; expected one of {', '.join(OPERATIONS)}")
     users = [*((one, Permission.ALLOW) for one in allow), *((one, Permission.DENY) for one in deny)]
     return [
@@ -169,7 +178,7 @@ def combine(
             Pattern.PREFIXED if prefixed and kind is not ResourceType.CLUSTER else Pattern.LITERAL,
             full(principal),
             host,
-            known[operation],
+            known[fold(operation)],
             permission,
         )
         for kind, name in resources

@@ -14,7 +14,7 @@ from confluent_kafka.admin import (
 )
 
 from ottla.tools.output import document, say, table
-from ottla.tools.session import BOOTSTRAP, TIMEOUT_S, Bootstrap, Json, Properties, admin, pairs, settle
+from ottla.tools.session import BOOTSTRAP, TIMEOUT_S, Bootstrap, Failed, Json, Properties, admin, pairs, settle
 
 app = typer.Typer(no_args_is_help=True, help="Read and change the options of topics and brokers.")
 
@@ -39,7 +39,7 @@ def describe(
             "source": source(entry),
             "read_only": bool(entry.is_read_only),
         }
-        for entry in sorted(entries(admin(bootstrap, properties), resource(topic, broker)), key=lambda e: e.name)
+        for entry in sorted(entries(*find(bootstrap, properties, topic, broker)), key=lambda e: e.name)
         if all_options or not entry.is_default
     ]
     if json:
@@ -59,7 +59,7 @@ def set_options(
 ) -> None:
     """Set options; other options keep their values."""
     wanted = pairs(values)
-    change(admin(bootstrap, properties), resource(topic, broker), set_to=wanted)
+    change(*find(bootstrap, properties, topic, broker), set_to=wanted)
     if json:
         document({"set": wanted})
     else:
@@ -77,7 +77,7 @@ def delete(
     properties: Properties = [],  # noqa: B006
 ) -> None:
     """Reset options to their defaults."""
-    change(admin(bootstrap, properties), resource(topic, broker), delete=names)
+    change(*find(bootstrap, properties, topic, broker), delete=names)
     if json:
         document({"deleted": names})
     else:
@@ -85,12 +85,18 @@ def delete(
             say(f"deleted {name}")
 
 
-def resource(topic: str | None, broker: int | None) -> ConfigResource:
+def find(
+    bootstrap: str, properties: Iterable[str], topic: str | None, broker: int | None
+) -> tuple[AdminClient, ConfigResource]:
     if (topic is None) == (broker is None):
         raise typer.BadParameter("give either --topic or --broker")
+    cluster = admin(bootstrap, properties)
     if topic is not None:
-        return ConfigResource(ResourceType.TOPIC, topic)
-    return ConfigResource(ResourceType.BROKER, str(broker))
+        return cluster, ConfigResource(ResourceType.TOPIC, topic)
+    known = cluster.list_topics(timeout=TIMEOUT_S).brokers
+    if broker not in known:  # librdkafka would wait for it
+        raise Failed(f"there is no broker {broker} in the cluster, only {', '.join(map(str, sorted(known)))}")
+    return cluster, ConfigResource(ResourceType.BROKER, str(broker))
 
 
 def change(

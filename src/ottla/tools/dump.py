@@ -12,6 +12,7 @@ It only reads files, so it does not disturb a running broker. The last entries o
 
 from __future__ import annotations
 
+import errno
 import json as formats
 import os
 from itertools import chain
@@ -120,7 +121,7 @@ def _reader(name: str) -> Callable[[str, DumpContext], Rows] | None:
 def _rows(path: str, look: DumpContext) -> Rows:
     read = _reader(os.path.basename(path))
     if read is None:
-        yield _problem("not a log file")
+        yield _problem("not a log file" if os.path.exists(path) else os.strerror(errno.ENOENT))
         return
     try:
         yield from read(path, look)

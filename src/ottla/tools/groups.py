@@ -171,6 +171,8 @@ def reset(
     topics = parse_topics(topic)
     cluster = admin(bootstrap, properties)
     commits = read_commits(bootstrap, properties, name)
+    if all_topics and not commits:
+        raise Failed(f"{name} has no committed offsets; name the topics with --topic")
     places = list(commits) if all_topics else choose_partitions(cluster, topics)
     moves = plan_moves(cluster, goals[0], places, commits)
     carry_out(cluster, name, moves, execute=execute, json=json)

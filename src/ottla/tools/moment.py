@@ -42,7 +42,12 @@ def moment(text: str, now_ms: int) -> Moment:
         return Offset(int(text))
     if re.fullmatch(r"-\d+", text):
         return Last(int(text[1:]))
-    return Time(milliseconds(text, now_ms))
+    try:
+        return Time(milliseconds(text, now_ms))
+    except ValueError:
+        raise ValueError(
+            f"{text}: expected beginning, end, an offset, -N, or a time such as -5m or 2026-11-15T09:30:00Z"
+        ) from None
 
 
 def milliseconds(text: str, now_ms: int) -> int:
@@ -54,9 +59,7 @@ def milliseconds(text: str, now_ms: int) -> int:
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:
-        raise ValueError(
-            f"{text}: expected beginning, end, an offset, -N, a time such as -5m or 2026-11-15T09:30:00Z"
-        ) from None
+        raise ValueError(f"{text}: expected a time such as -5m or 2026-11-15T09:30:00Z") from None
 
 
 def duration_ms(text: str) -> int:

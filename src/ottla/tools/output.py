@@ -17,6 +17,7 @@ from rich.table import Table
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:
     """Numbers are right-aligned. Without a terminal, the table may be of any width."""
     here = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    here.show_header = any(columns)
     for index, column in enumerate(columns):
         numbers = {type(row[index]) for row in rows} - {NoneType} in ({int}, {float})
         here.add_column(column, justify="right" if numbers else "left", overflow="fold")

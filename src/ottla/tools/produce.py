@@ -87,6 +87,7 @@ def produce(
         options |= {"transactional.id": transactional_id, "transaction.timeout.ms": max(60_000, int(timeout * 1000))}
     producer = Producer(client(bootstrap, properties, **options))
     deliveries = Deliveries()
+    broken: Failed | KafkaException | None = None
     with source(file) as lines, nullcontext() if transactional_id is None else transaction(producer, timeout):
         if null_value:
             records: Iterable[Record] = [shared]
@@ -96,12 +97,18 @@ def produce(
         try:
             for record in records:
                 send(producer, topic, record, deliveries)
+        except (Failed, KafkaException) as error:  # the records before this one were sent
+            if transactional_id is not None:
+                raise
+            broken = error
         finally:
             lost = producer.flush(timeout + 1) + deliveries.refused
         refusal = Failed(f"{lost} of {lost + deliveries.count} records not accepted")
         if lost and transactional_id is not None:
             raise refusal
     report(topic, deliveries, json=json, quiet=quiet)
+    if broken is not None:
+        raise broken
     if lost:
         raise refusal
 

@@ -1,5 +1,6 @@
 """`ottla top`: show the cluster live in a terminal. Rates are differences between two samples."""
 
+import sys
 import time
 from typing import Annotated, Any, NamedTuple
 
@@ -51,7 +52,7 @@ def top(
         if json:
             document({"brokers": brokers(now), "topics": topics(before, now), "groups": groups(before, now)})
             return
-        if once:
+        if once or not sys.stdout.isatty():  # no terminal: nothing to update
             Console().print(screen(before, now, rows, ""))
             return
         with Live(screen(before, now, rows, ""), screen=True, auto_refresh=False) as live:

@@ -117,9 +117,11 @@ def producers(
 
 @app.command()
 def abort(
-    transactional_id: Annotated[
-        str | None, typer.Option("--transactional-id", help="Abort its open transaction and fence its producer")
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="TRANSACTIONAL_ID", help="Abort its open transaction and fence its producer"),
     ] = None,
+    transactional_id: Annotated[str | None, typer.Option("--transactional-id", help="The same as an option")] = None,
     topic: Annotated[str | None, typer.Option("--topic", "-t", help="Topic of a hanging transaction")] = None,
     partition: Annotated[int | None, typer.Option("--partition", "-p", min=0)] = None,
     start_offset: Annotated[
@@ -130,18 +132,20 @@ def abort(
     properties: Properties = [],  # noqa: B006
 ) -> None:
     """Abort the open transaction of a transactional id, or a hanging one in a partition."""
+    if name is not None and transactional_id is not None:
+        raise typer.BadParameter("give the transactional id once")
     with wire(bootstrap, properties) as cluster:
-        match transactional_id, topic, partition, start_offset:
-            case str(name), None, None, None:
-                fence(cluster, name)
-                done: dict[str, Any] = {"transactional_id": name}
-                story = f"aborted the transaction of {name}; its producer is fenced"
-            case None, str(name), int(index), int(offset):
-                producer = abort_hanging(cluster, (name, index), offset)
-                done = {"topic": name, "partition": index, "start_offset": offset, "producer_id": producer}
-                story = f"aborted the transaction of producer {producer} in {name} partition {index}"
+        match name or transactional_id, topic, partition, start_offset:
+            case str(identity), None, None, None:
+                fence(cluster, identity)
+                done: dict[str, Any] = {"transactional_id": identity}
+                story = f"aborted the transaction of {identity}; its producer is fenced"
+            case None, str(place), int(index), int(offset):
+                producer = abort_hanging(cluster, (place, index), offset)
+                done = {"topic": place, "partition": index, "start_offset": offset, "producer_id": producer}
+                story = f"aborted the transaction of producer {producer} in {place} partition {index}"
             case _:
-                raise typer.BadParameter("give --transactional-id, or --topic, --partition and --start-offset")
+                raise typer.BadParameter("give a transactional id, or --topic, --partition and --start-offset")
     if json:
         document({"aborted": done})
     else:
