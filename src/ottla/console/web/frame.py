@@ -53,14 +53,14 @@ body.body--light .q-header{color:#101828!important} body.body--dark .q-header{co
 .o-menu:hover{background:rgba(127,140,160,.13)} .o-menu.on{background:rgba(47,111,222,.14);color:var(--note)!important}
 .o-link{color:var(--note)!important;text-decoration:none} .o-link:hover{text-decoration:underline}
 .q-table__card{background:transparent!important;box-shadow:none!important} .q-table th{font-weight:600;color:var(--soft);font-size:.8rem}
-.q-table td{font-size:.88rem} .q-table tbody td,.q-table thead th{padding:6px 8px} .q-table tbody td{height:40px} .q-table__bottom{border-top:1px solid var(--line)!important}
+.q-table td{font-size:.88rem} .q-table td .o-link{display:inline-block;max-width:26rem;white-space:normal;overflow-wrap:anywhere} .q-table tbody td,.q-table thead th{padding:6px 8px} .q-table tbody td{height:40px} .q-table__bottom{border-top:1px solid var(--line)!important}
 .o-grow{max-width:0;width:50%;overflow:hidden;text-overflow:ellipsis}
 .o-grid{display:grid;gap:14px;width:100%;grid-template-columns:repeat(auto-fit,minmax(165px,1fr))}
 .o-two{display:grid;gap:16px;width:100%;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr))}
 .o-chip{display:inline-block;border-radius:99px;padding:1px 9px;font-size:.78rem;font-weight:600;background:rgba(127,140,160,.16)}
 .o-chip.o-bad{background:rgba(220,60,50,.14)} .o-chip.o-warn{background:rgba(220,140,20,.16)} .o-chip.o-good{background:rgba(30,150,90,.14)} .o-chip.o-note{background:rgba(47,111,222,.14)}
 .o-banner{border-radius:10px;padding:10px 14px;width:100%;font-weight:500;background:rgba(220,60,50,.13);color:var(--bad);display:flex;gap:10px;align-items:center}
-.q-btn{text-transform:none!important} .q-btn.text-primary{color:var(--note)!important} .q-btn.text-negative{color:var(--bad)!important} .q-field--dense .q-field__label{font-size:.9rem}
+.q-btn{text-transform:none!important} .q-btn.text-primary{color:var(--note)!important} .q-btn.text-negative{color:var(--bad)!important} .q-notification__actions{color:inherit!important} .q-field--dense .q-field__label{font-size:.9rem}
 @media (max-width:700px){.nicegui-content{padding:12px} .o-wide{display:none!important} .o-stat{font-size:1.25rem} .o-card{padding:12px}
  .o-grid{grid-template-columns:repeat(2,1fr);gap:8px} .q-table td,.q-table th{padding:4px 5px!important} .q-table td{font-size:.82rem} .q-table th{white-space:normal}
  .q-table td.text-left{white-space:normal;overflow-wrap:anywhere;min-width:80px} .o-grow{max-width:none;width:auto}

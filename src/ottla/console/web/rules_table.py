@@ -51,6 +51,7 @@ class RulesTable:
             find=describe_rule,
             hint="Search rules",
             nothing="No rules.",
+            without="No rules: the brokers have no authorizer (authorizer.class.name), so everything is allowed.",
             on_click=self._remove if may else None,
             mark="rules",
             tools=tools,

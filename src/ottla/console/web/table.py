@@ -111,6 +111,11 @@ class Paged(Generic[T]):
                 f"dense outlined clearable debounce=250 maxlength={SEARCH_MAX}"
             ).style("width:320px;max-width:100%").props(f"data-mark={mark}-search")
 
+    def say_nothing(self, text: str) -> None:
+        """What stands in place of rows while there are none."""
+        self.table.props["no-data-label"] = text
+        self.table.update()
+
     @property
     def chosen(self) -> list[T]:
         return list(self._chosen.values())

@@ -90,7 +90,7 @@ def columns(console: Console) -> list[Column[Broker]]:
         *([rack] if racks else []),
         numeric("Leads", lambda one: one.leads),
         skews("Skew", LEADS),
-        numeric("Copies", lambda one: one.replicas, wide=True),
+        numeric("Replicas", lambda one: one.replicas, wide=True),
         numeric("Not in sync", lambda one: one.behind, tone=lambda one: "o-bad" if one.behind else "o-soft"),
         numeric("Data", lambda one: one.size, units.size),
         skews("Data skew", SIZE),

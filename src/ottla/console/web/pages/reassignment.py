@@ -126,7 +126,7 @@ class Proposal:
                 self._leaving.style("min-width:170px").bind_visibility_from(self._way, "value", value="drain").props(
                     "data-mark=plan-leaving"
                 )
-                self._copies = ui.number("Copies", value=3, min=1, max=len(brokers) or 1, format="%d").props(
+                self._copies = ui.number("Replicas", value=3, min=1, max=len(brokers) or 1, format="%d").props(
                     "dense outlined"
                 )
                 self._copies.style("width:110px").bind_visibility_from(self._way, "value", value="copies").props(

@@ -99,7 +99,9 @@ def show(console: Console, name: str) -> None:
         state.set_text(trouble(one))
         state.classes(replace=tone(one))
         kind.set_visibility(one.internal)
-        partitions.set(units.number(len(one.partitions)), f"{one.copies} replicas each")
+        partitions.set(
+            units.number(len(one.partitions)), f"{one.copies} {'replica' if one.copies == 1 else 'replicas'} each"
+        )
         records.set(units.number(one.records), f"{units.size(one.size / one.records)} each" if one.records else "")
         flow.set(units.rate(one.rate))
         size.set(units.size(one.size), "one replica")

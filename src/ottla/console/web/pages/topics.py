@@ -104,7 +104,7 @@ def columns() -> list[Column[Topic]]:
         Column("Topic", lambda one: one.name, lambda one: one.name, link=lambda one: place(one.name)),
         Column("State", trouble, badness, tone=tone),
         numeric("Partitions", lambda one: len(one.partitions), wide=True),
-        numeric("Copies", lambda one: one.copies, wide=True),
+        numeric("Replicas", lambda one: one.copies, wide=True),
         numeric("Records", lambda one: one.records),
         numeric("Records in", lambda one: one.rate, units.rate),
         numeric("Size", lambda one: one.size, units.size, wide=True),
@@ -123,7 +123,9 @@ async def create(console: Console) -> None:
             count = ui.number("Partitions", value=3, min=1, max=PARTITIONS_MAX, format="%d").props(
                 "data-mark=topic-partitions"
             )
-            copies = ui.number("Copies", value=min(3, max(1, brokers)), min=1, max=max(1, brokers), format="%d")
+            copies = ui.number("Replicas", value=min(3, max(1, brokers)), min=1, max=max(1, brokers), format="%d")
+            for one in (count, copies):
+                one.classes("col")  # half the width: a field as narrow as its number cuts off its label
         options = ui.textarea("Options", placeholder="retention.ms=86400000\ncleanup.policy=compact").classes("w-full")
         options.props("maxlength=10000 rows=3")
         with ui.row().classes("w-full justify-end"):
@@ -138,7 +140,7 @@ async def create(console: Console) -> None:
         return
     try:
         configs = pairs(given[3])
-        partitions, factor = whole(given[1], "partitions"), whole(given[2], "copies")
+        partitions, factor = whole(given[1], "partitions"), whole(given[2], "replicas")
     except Failed as error:
         ui.notify(str(error), type="negative")
         return
