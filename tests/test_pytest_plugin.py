@@ -188,6 +188,45 @@ def test_the_report_of_a_failed_test_has_the_log_of_its_brokers(pytester: pytest
     assert "2147483646" not in result.stdout.str(), "what another test was about"
 
 
+@pytest.mark.parametrize("mode", ["process", "thread"])
+def test_a_test_that_leaves_the_shared_broker_down_harms_no_other(pytester: pytest.Pytester, mode: str) -> None:
+    pytester.makepyfile(
+        HELLO
+        + """
+    import os
+    import signal
+
+    def test_kept(ottla_broker):
+        send(ottla_broker, "kept")
+
+    def test_killed(ottla_broker):
+        ottla_broker.kill()
+
+    def test_after_a_kill(ottla_broker):
+        assert "kept" in send(ottla_broker, "after-a-kill")
+
+    def test_stopped(ottla_broker):
+        ottla_broker.stop()
+
+    def test_paused(ottla_broker):
+        send(ottla_broker, "after-a-stop")
+        ottla_broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
+        if hasattr(ottla_broker, "pause"):
+            ottla_broker.pause()
+
+    def test_ended_by_itself(ottla_broker):
+        send(ottla_broker, "after-a-pause")
+        if hasattr(ottla_broker, "pid"):
+            os.kill(ottla_broker.pid, signal.SIGKILL)
+            os.waitid(os.P_PID, ottla_broker.pid, os.WEXITED | os.WNOWAIT)
+
+    def test_last(ottla_broker):
+        send(ottla_broker, "last")
+    """
+    )
+    pytester.runpytest_subprocess("-p", "no:cacheprovider", "--ottla-mode", mode).assert_outcomes(passed=7)
+
+
 def test_a_cluster_of_the_tests_own(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         HELLO

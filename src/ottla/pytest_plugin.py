@@ -16,8 +16,9 @@
 In the ini file: `ottla_mode = process` (default; its own core) or `thread` (starts a little faster), and
 `ottla_options`, one broker option a line. `--ottla-mode` on the command line wins.
 
-The report of a failed test contains the log of its brokers during the test. Faults that a test injects end with it. The
-client libraries are only needed for their own fixtures.
+The report of a failed test contains the log of its brokers during the test. Faults that a test injects end with it, and
+a broker for the whole run that a test leaves stopped or paused runs again. The client libraries are only needed for
+their own fixtures.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 MODES = ("process", "thread")
 NAME_MAX = 100  # of Kafka's 249 characters for a topic; the test has the rest
 RUNNING = pytest.StashKey["list[BrokerProcess | BrokerThread]"]()  # brokers of fixtures
+SHARED = pytest.StashKey["list[BrokerProcess | BrokerThread]"]()  # those of them that serve the whole run
 LOG_STARTS = pytest.StashKey["dict[int, int]"]()  # position in each broker's log at the start of a test
 
 
@@ -67,7 +69,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def ottla_broker(pytestconfig: pytest.Config) -> Iterator[BrokerProcess | BrokerThread]:
     """A broker for the whole run: `.bootstrap` is its address."""
-    yield from run_broker(pytestconfig)
+    for broker in run_broker(pytestconfig):
+        shared = pytestconfig.stash.setdefault(SHARED, [])
+        shared.append(broker)
+        yield broker
+        shared.remove(broker)
 
 
 @pytest.fixture
@@ -84,8 +90,11 @@ def ottla_tls_broker(pytestconfig: pytest.Config) -> Iterator[SecuredBroker]:
 
     running = pytestconfig.stash.setdefault(RUNNING, [])
     with SecuredBroker(options=read_options(pytestconfig), mode=read_mode(pytestconfig)) as secured:
+        shared = pytestconfig.stash.setdefault(SHARED, [])
         running.append(secured.broker)
+        shared.append(secured.broker)
         yield secured
+        shared.remove(secured.broker)
         running.remove(secured.broker)
 
 
@@ -209,10 +218,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
+    for process in logging_brokers(item.config):
+        process.resume()  # a paused one would not answer
     for broker in item.config.stash.get(RUNNING, []):
         if broker.running:
             with suppress(OSError):  # the process has just ended
                 broker.clear_faults()
+    for broker in item.config.stash.get(SHARED, []):
+        if not broker.running:  # the test left it so, or failed before it started it again
+            broker.kill()  # what is left of a process that ended by itself
+            broker.start()
 
 
 def logging_brokers(config: pytest.Config) -> list[BrokerProcess]:
