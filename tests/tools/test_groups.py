@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -383,6 +384,26 @@ def test_a_group_without_offsets_begins_where_it_is_told(run: Run, topic: str, g
     run("consume", topic, "--group", group, "--from", "5", code=2)
     run("consume", topic, "--group", group, "--partition", "0", code=2)
     assert "UNKNOWN_TOPIC_OR_PART" in run("consume", f"{topic}-missing", "--group", group, code=1).err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_member_that_is_told_to_end_leaves_its_group(
+    run: Run, ottla_broker: Broker, topic: str, group: str, number: signal.Signals
+) -> None:
+    """SIGHUP: its terminal is closed. It used to hold its partitions until its session had expired."""
+    follower = subprocess.Popen(
+        [sys.executable, "-m", "ottla", "consume", topic, "--group", group, "--follow"],
+        env={**os.environ, "OTTLA_BOOTSTRAP": ottla_broker.bootstrap},
+        stdout=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # the tests may run under `nohup`
+    )
+    assert follower.stdout
+    assert follower.stdout.readline() == b"0\n"
+    follower.send_signal(number)
+    follower.communicate(timeout=TIMEOUT_S)
+    assert follower.returncode == 128 + number
+    (found,) = run("groups", "describe", group, "--json").document
+    assert (found["state"], found["members"]) == ("Empty", [])
 
 
 def test_members_share_the_partitions(run: Run, ottla_broker: Broker, topic: str, group: str) -> None:

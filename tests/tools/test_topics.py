@@ -1,7 +1,11 @@
 from collections.abc import Callable
 from typing import Any
 
+from confluent_kafka import Uuid
+
+from ottla.log.checkpoints import id_to_text
 from ottla.pytest_plugin import Namespace
+from ottla.tools.topics import spell_id
 
 Run = Callable[..., Any]
 
@@ -29,6 +33,12 @@ def test_a_topic_is_created_listed_described_altered_and_deleted(run: Run, ottla
 
     assert run("topics", "delete", topic).out == f"deleted {topic}\n"
     assert topic not in {row["topic"] for row in run("topics", "list", "--json").document}
+
+
+def test_an_id_is_spelled_as_in_kafkas_files() -> None:
+    value = (b"\xff\xfb\xef" * 6)[:16]
+    most, least = (int.from_bytes(part, signed=True) for part in (value[:8], value[8:]))
+    assert spell_id(Uuid(most, least)) == id_to_text(value) == "__vv__vv__vv__vv__vv_w"
 
 
 def test_people_get_tables(run: Run, ottla_namespace: Namespace) -> None:

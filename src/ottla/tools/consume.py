@@ -4,9 +4,11 @@ Without a group, `--from` sets the start and nothing is committed (`reader.py`).
 offsets set the start, and printed records are committed (`member.py`).
 """
 
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, cast
 
 import typer
@@ -69,7 +71,7 @@ def consume(
         source: RecordSource = (
             Reader(consumer, topic, indexes, begin) if group is None else GroupMember(consumer, topic)
         )
-        with until_reader_leaves():
+        with until_reader_leaves(), until_told_to_end():
             copy(source, form if not json else None, max_records or sys.maxsize, follow=follow)
     finally:
         consumer.close()
@@ -84,6 +86,25 @@ def membership(group: str, begin: Moment, partitions: Sequence[int]) -> dict[str
     if begin not in (BEGINNING, End()):
         raise typer.BadParameter("with --group, --from must be beginning or end; `ottla groups reset` moves a group")
     return {"group.id": group, "auto.offset.reset": "earliest" if begin == BEGINNING else "latest"}
+
+
+@contextmanager
+def until_told_to_end() -> Iterator[None]:
+    """Close the consumer after a signal, too: a member that does not leave its group holds its partitions for the rest
+    of its session, 45 seconds.
+    """
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    # SIGHUP: the terminal is closed. Who started us may ignore it (`nohup`).
+    heeded = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, leave) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def copy(source: RecordSource, form: str | None, left: int, *, follow: bool) -> None:

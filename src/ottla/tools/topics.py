@@ -4,7 +4,7 @@ import time
 from typing import Annotated, Any
 
 import typer
-from confluent_kafka import KafkaError, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
 from ottla.tools.configs import change, overrides
@@ -67,6 +67,11 @@ def describe(
         table(columns, [[partition[column] for column in columns] for partition in topic["partitions"]])
 
 
+def spell_id(topic_id: Uuid) -> str:
+    """As Kafka and its files do: librdkafka has another alphabet."""
+    return str(topic_id).replace("+", "-").replace("/", "_")
+
+
 def facts(cluster: AdminClient, name: str) -> dict[str, Any]:
     topic = settle(cluster.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_S))[name]
     partitions = [TopicPartition(name, partition.id) for partition in topic.partitions]
@@ -74,7 +79,7 @@ def facts(cluster: AdminClient, name: str) -> dict[str, Any]:
     ends = bounds(cluster, partitions, OffsetSpec.latest())
     return {
         "topic": name,
-        "id": str(topic.topic_id),
+        "id": spell_id(topic.topic_id),
         "internal": topic.is_internal,
         "configs": overrides(cluster, name),
         "partitions": [
