@@ -11,6 +11,7 @@ from laws.yardstick import least
 from ottla.config import BrokerConfig, ConfigError, load, parse_properties
 
 HOUR_MS = 3_600_000
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 def test_a_broker_without_options_is_kafkas() -> None:
@@ -63,6 +64,10 @@ def test_other_chains_end_in_their_first_name() -> None:
         ({"node.id": "-1"}, "node.id: Value must be at least 0"),
         ({"max.connections.per.ip.overrides": "10.0.0.1:5,x"}, "x is not host:count"),
         ({"auto.create.topics.enable": "1"}, "Expected value to be either true or false"),
+        (
+            {"authorizer.class.name": AUTHORIZER, "super.users": "User:ann; bob;"},
+            "^super.users: bob is not TYPE:NAME, such as User:bob$",
+        ),
     ],
 )
 def test_the_impossible_is_refused_by_name(pairs: dict[str, str], words: str) -> None:

@@ -55,6 +55,11 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one(name: str, near: 
         load({name: "1"})
 
 
+def test_a_name_that_kafka_removed_is_refused_with_its_successor() -> None:
+    with pytest.raises(ConfigError, match=r"^unknown option host.name: Kafka 3.0 removed it, use listeners$"):
+        load({"host.name": "localhost"})
+
+
 def test_a_name_that_resembles_nothing_gets_no_suggestion() -> None:
     with pytest.raises(ConfigError, match=r"^unknown option xyzzy$"):
         load({"xyzzy": "1"})

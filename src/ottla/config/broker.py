@@ -773,6 +773,11 @@ def _check(values: Mapping[str, Value], pairs: Mapping[str, str], refusals: Refu
         refusals.add(f"inter.broker.protocol.version: {release} is not a Kafka release")
     with refusals:
         metrics_address(str(values["ottla_metrics_listener"]))
+    if values["authorizer_class_name"]:  # without one, Kafka does not read them either
+        users = filter(None, (user.strip() for user in str(values["super_users"] or "").split(";")))
+        for user in users:
+            if ":" not in user:  # it would be nobody's name, and the administrator locked out
+                refusals.add(f"super.users: {user} is not TYPE:NAME, such as User:{user}")
     _check_groups(values, refusals)
     roles = values["process_roles"]
     if isinstance(roles, tuple) and "broker" not in roles:

@@ -8,7 +8,7 @@ One line each: name, type, default (`-` for none, `""` for empty), below the rea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.config.option import ConfigError, Option, Value, text_of
 from ottla.config.security import PREFIX
@@ -332,12 +332,22 @@ def _has_no_effect(name: str, text: str) -> bool:
     return True
 
 
+SUCCESSORS: Final = {
+    "host.name": "listeners",
+    "port": "listeners",
+    "advertised.host.name": "advertised.listeners",
+    "advertised.port": "advertised.listeners",
+}
+
+
 def unknown(name: str) -> ConfigError:
     """The error for an option that neither Kafka nor Ottla knows, with the nearest known name."""
     from difflib import get_close_matches
 
     from ottla.config.broker import OPTIONS
 
+    if successor := SUCCESSORS.get(name):
+        return ConfigError(f"unknown option {name}: Kafka 3.0 removed it, use {successor}")
     near = get_close_matches(name, [*OPTIONS, *OTHERS], n=1, cutoff=0.75)
     return ConfigError(f"unknown option {name}" + (f": did you mean {near[0]}?" if near else ""))
 
