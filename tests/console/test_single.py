@@ -62,6 +62,8 @@ def test_what_cannot_be_read_is_not_called_empty(visitor: Visitor, broker: Broke
     broker.kill()
     visitor.go("/brokers/1", until="The options could not be read")
     visitor.sees("Not known.", "options")
+    visitor.go("/", until="0 of 1")
+    visitor.sees("Check that a broker runs there", "attention")
     visitor.go("/topics", until="The cluster does not answer")
     visitor.page.get_by_text("Create topic").first.click()
     visitor.write("topic-name", "never")
@@ -69,6 +71,20 @@ def test_what_cannot_be_read_is_not_called_empty(visitor: Visitor, broker: Broke
     button = visitor.page.locator(".q-notification .q-btn")
     button.wait_for()
     assert button.evaluate("one => getComputedStyle(one).color") == "rgb(255, 255, 255)", "readable on red"
+
+
+def test_a_console_that_waits_for_its_cluster(tmp_path: Path) -> None:
+    with (
+        Desk("127.0.0.1:1", tmp_path) as desk,
+        sync_playwright() as driver,
+        open_browser(driver) as browser,
+    ):
+        visitor = Visitor(browser.new_page(viewport={"width": 1360, "height": 860}), desk.url)
+        visitor.go("/", until="Check that a broker runs there")
+        assert visitor.reads("age") == "no answer yet"
+        for never in ("There is no controller", "all answer", "0 of 0"):
+            assert visitor.page.get_by_text(never).count() == 0
+        assert not visitor.errors, visitor.errors
 
 
 def test_names_in_the_graph_have_an_end_on_a_phone() -> None:

@@ -86,6 +86,13 @@ def test_health_is_one_sentence_and_says_what_to_do() -> None:
     assert health(Snapshot(version=3, problem="silence"))[0] == "bad"
 
 
+def test_a_cluster_that_has_never_answered_is_not_said_to_lack_a_controller() -> None:
+    (found,) = findings(Snapshot(version=3, problem="no connection to the broker at localhost:1"))
+    assert found.what == "The cluster does not answer: no connection to the broker at localhost:1"
+    assert "Check that a broker runs there" in found.advice
+    assert findings(Snapshot()) == []
+
+
 def test_spark_queries_are_known_by_their_commits_and_nonsense_is_not() -> None:
     said = '{"query":"q-1","run":"r","batch":12}'
     facts = GroupFacts("live", "classic", "Empty", "", (), {HERE: Committed(5, said)})

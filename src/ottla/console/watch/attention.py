@@ -40,6 +40,9 @@ def findings(snapshot: Snapshot) -> list[Finding]:
 
 def find_all(snapshot: Snapshot) -> list[Finding]:
     found = [*broker_findings(snapshot), *topic_findings(snapshot), *group_findings(snapshot), *others(snapshot)]
+    if snapshot.problem:
+        advice = "Check that a broker runs there, and that this machine may connect to it. The console keeps trying."
+        found.insert(0, Finding(BAD, f"The cluster does not answer: {snapshot.problem}", advice, "/brokers"))
     return sorted(found, key=lambda one: (BAD, WARN, NOTE).index(one.level))
 
 
@@ -64,7 +67,7 @@ def broker_findings(snapshot: Snapshot) -> list[Finding]:
     found = [
         Finding(BAD, f"Broker {one.node} does not answer: {one.silence}", advice, "/brokers") for one in snapshot.silent
     ]
-    if snapshot.controller not in snapshot.brokers:
+    if snapshot.brokers and snapshot.controller not in snapshot.brokers:
         advice = "No leaders are elected and no topics created. Check that ZooKeeper or the controllers answer."
         found.append(Finding(BAD, "There is no controller", advice, "/brokers"))
     for one in snapshot.brokers.values():

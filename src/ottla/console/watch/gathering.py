@@ -79,7 +79,7 @@ class Gathering:
         said = self._ask_metadata()
         if isinstance(said, str):
             self.snapshot = replace(
-                self.snapshot, version=self.snapshot.version + 1, problem=said, brokers=self._mark_silence()
+                self.snapshot, version=self.snapshot.version + 1, problem=said, brokers=self._mark_silence(said)
             )
             return self.snapshot
         self._learn(said)
@@ -367,9 +367,11 @@ class Gathering:
             return f"the broker at {address[0][0]}:{address[0][1]} does not answer"
         return None if listed else "the cluster does not list it: it is starting, or is cut off"
 
-    def _mark_silence(self) -> dict[int, Broker]:
+    def _mark_silence(self, said: str) -> dict[int, Broker]:
+        """None of them has answered, also where the link that is used for longer answers does not know it yet."""
         return {
-            node: one._replace(silence=self._silence(node, one.listed)) for node, one in self.snapshot.brokers.items()
+            node: one._replace(silence=self._silence(node, one.listed) or said)
+            for node, one in self.snapshot.brokers.items()
         }
 
     def _link(self, address: Address) -> Link:

@@ -113,7 +113,8 @@ def frame(console: Console, title: str, path: str, *, trouble: bool = True) -> I
         dot.style(f"background:var(--{level})")
         said = f"{snapshot.cluster or 'no cluster yet'} · {console.options.bootstrap}"
         cluster.set_text(units.brief(said, 90))
-        age.set_text("asking…" if not snapshot.version else f"as of {units.age(snapshot.taken)}")
+        unknown = "no answer yet" if snapshot.version else "asking…"
+        age.set_text(f"as of {units.age(snapshot.taken)}" if snapshot.taken else unknown)
         told = banner_text(snapshot, sentence if level == "bad" and trouble else "")
         banner.set_visibility(bool(told))
         message.set_text(told)

@@ -47,7 +47,7 @@ def show(console: Console) -> None:
         icon.props(f"name={ICONS[level]}").classes(replace=f"o-{level}")
         sentence.set_text(text)
         figures.update(snapshot)
-        attention.update(findings(snapshot))
+        attention.update(findings(snapshot), known=bool(snapshot.taken))
 
     live(console, update)
 
@@ -66,6 +66,8 @@ class OverviewFigures:
             self._flow, self._data, self._lag = StatCard("Records in"), StatCard("Data"), StatCard("Lag of all groups")
 
     def update(self, snapshot: Snapshot) -> None:
+        if not snapshot.taken:
+            return  # nothing is known
         silent, count = len(snapshot.silent), len(snapshot.brokers)
         said, tone = ("answer", "o-bad") if silent else ("all answer", "")
         self._brokers.set(f"{count - silent} of {count}", said, tone)
@@ -90,18 +92,20 @@ class Attention:
     """What is wrong, with advice; redrawn only when it changes."""
 
     def __init__(self) -> None:
-        self._shown: list[Finding] | None = None
+        self._shown: tuple[list[Finding], bool] | None = None
         with ui.element("div").classes("o-card"):
             ui.label("What needs attention").classes("o-head q-mb-sm")
             self._rows = ui.column().classes("w-full gap-0").props("data-mark=attention")
 
-    def update(self, found: list[Finding]) -> None:
-        if found == self._shown:
+    def update(self, found: list[Finding], *, known: bool) -> None:
+        if (found, known) == self._shown:
             return
-        self._shown = found
+        self._shown = found, known
         self._rows.clear()
         with self._rows:
-            if not found:
+            if not found and not known:
+                empty("No answer yet.", "hourglass_empty")
+            elif not found:
                 empty(
                     "Nothing. All partitions have leaders and are replicated, and no group falls behind.",
                     "check_circle",
