@@ -276,6 +276,10 @@ def test_a_reset_of_what_is_not_there_is_refused(run: Run, topic: str, group: st
     assert f"{topic} has no partition 2" in run(*reset, "--topic", f"{topic}:0,2", code=1).err
     assert "UNKNOWN_TOPIC_OR_PART" in run(*reset, "--topic", f"{topic}-missing", code=1).err
     assert f"{group} has no committed offsets" in run(*reset, "--all-topics", code=1).err
+    run(*reset, "--topic", topic, "--execute")
+    deleted = run("groups", "delete", f"{group}-missing", group, code=1)
+    assert deleted.out == f"deleted {group}\n"
+    assert "GROUP_ID_NOT_FOUND" in deleted.err
 
 
 def test_offsets_of_a_topic_can_be_deleted_alone(

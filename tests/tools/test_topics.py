@@ -35,6 +35,18 @@ def test_a_topic_is_created_listed_described_altered_and_deleted(run: Run, ottla
     assert topic not in {row["topic"] for row in run("topics", "list", "--json").document}
 
 
+def test_what_was_done_is_told_also_when_the_rest_is_refused(run: Run, ottla_namespace: Namespace) -> None:
+    first, second = ottla_namespace.topic("first"), ottla_namespace.topic("second")
+    run("topics", "create", first)
+    created = run("topics", "create", first, second, code=1)
+    assert created.out == f"created {second}\n"
+    assert "TOPIC_ALREADY_EXISTS" in created.err
+    deleted = run("topics", "delete", first, f"{first}-missing", second, code=1)
+    assert sorted(deleted.out.splitlines()) == [f"deleted {first}", f"deleted {second}"]
+    assert f"{first}-missing: " in deleted.err
+    assert run("topics", "delete", first, code=1).out == ""
+
+
 def test_an_id_is_spelled_as_in_kafkas_files() -> None:
     value = (b"\xff\xfb\xef" * 6)[:16]
     most, least = (int.from_bytes(part, signed=True) for part in (value[:8], value[8:]))

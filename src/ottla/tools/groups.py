@@ -237,15 +237,19 @@ def delete(
         with wire(bootstrap, properties) as brokers:
             for name in names:
                 forget(brokers, name, places)
-        deleted = names
+        report_deleted(names, topic, json=json)
     else:
         futures = cluster.delete_consumer_groups(names, request_timeout=TIMEOUT_S)
-        deleted = list(settle(futures, fine=[KafkaError.GROUP_ID_NOT_FOUND] if if_exists else []))
+        fine = [KafkaError.GROUP_ID_NOT_FOUND] if if_exists else []
+        settle(futures, fine=fine, tell=lambda deleted: report_deleted(deleted, topic, json=json))
+
+
+def report_deleted(groups: list[str], topics: list[str], *, json: bool) -> None:
     if json:
-        document({"deleted": deleted, **({"topics": topic} if topic else {})})
+        document({"deleted": groups, **({"topics": topics} if topics else {})})
         return
-    for name in deleted:
-        say(f"deleted {'the offsets of ' + ', '.join(topic) + ' from ' if topic else ''}{name}")
+    for name in groups:
+        say(f"deleted {'the offsets of ' + ', '.join(topics) + ' from ' if topics else ''}{name}")
 
 
 @app.command("export")

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -143,8 +143,15 @@ def pairs(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def settle(futures: Mapping[Item, "Future[Value]"], *, fine: Iterable[int] = ()) -> dict[Item, Value]:
-    """Wait for all answers. An error fails the command unless its code is in `fine`; all errors are printed."""
+def settle(
+    futures: Mapping[Item, "Future[Value]"],
+    *,
+    fine: Iterable[int] = (),
+    tell: Callable[[list[Item]], None] | None = None,
+) -> dict[Item, Value]:
+    """Wait for all answers. An error fails the command unless its code is in `fine`; all errors are printed, after
+    `tell` has reported what was done.
+    """
     done: dict[Item, Value] = {}
     refused: list[str] = []
     for item, future in futures.items():
@@ -156,6 +163,8 @@ def settle(futures: Mapping[Item, "Future[Value]"], *, fine: Iterable[int] = ())
         except TimeoutError:
             asked = f" from {', '.join(MET)}" if MET else ""
             raise Failed(f"no answer{asked} within {TIMEOUT_S:.0f} seconds") from None
+    if tell is not None and (done or not refused):
+        tell(list(done))
     for line in refused[:-1]:
         warn(line)
     if refused:

@@ -128,8 +128,9 @@ def create(
     topics = [NewTopic(name, config=pairs(config), **shape) for name in names]
     cluster = admin(bootstrap, properties)
     futures = cluster.create_topics(topics, validate_only=validate_only, request_timeout=TIMEOUT_S)
-    created = settle(futures, fine=[KafkaError.TOPIC_ALREADY_EXISTS] if if_not_exists else [])
-    report(json, "could create" if validate_only else "created", list(created))
+    what = "could create" if validate_only else "created"
+    fine = [KafkaError.TOPIC_ALREADY_EXISTS] if if_not_exists else []
+    settle(futures, fine=fine, tell=lambda created: report(json, what, created))
 
 
 def brokers(text: str) -> list[int]:
@@ -150,8 +151,8 @@ def delete(
     """Delete topics with all their records."""
     cluster = admin(bootstrap, properties)
     futures = cluster.delete_topics(names, request_timeout=TIMEOUT_S)
-    deleted = settle(futures, fine=[KafkaError.UNKNOWN_TOPIC_OR_PART] if if_exists else [])
-    report(json, "deleted", list(deleted))
+    fine = [KafkaError.UNKNOWN_TOPIC_OR_PART] if if_exists else []
+    settle(futures, fine=fine, tell=lambda deleted: report(json, "deleted", deleted))
 
 
 @app.command("delete-records")
