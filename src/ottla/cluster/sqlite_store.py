@@ -9,8 +9,8 @@ exclusive lock), and a session lasts as long as the process has it open. So ephe
 session that has ended, and are removed.
 
 There are two files beside it. `-reserve` is disk space that is released when the disk is full, so that topics can be
-deleted and a broker can start, and reserved again later. A lost or damaged file is rebuilt from the journal
-(`journal.py`); the damaged one is set aside.
+deleted and a broker can start, and reserved again later. A lost, damaged or outdated file is rebuilt from the journal
+(`journal.py`); the damaged or outdated one is set aside.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class Database:
             self._connect()
         except Unavailable as error:
             if _code(error.__cause__) in DAMAGED:
-                self._set_aside(error)
+                self._set_damaged_aside(error)
             elif self._path == MEMORY or not os.path.exists(self._reserve):
                 raise
             else:
@@ -202,34 +202,47 @@ class Database:
         if self._journal is not None:
             self._compare(self._journal)
 
-    def _set_aside(self, damage: Unavailable) -> None:
+    def _set_damaged_aside(self, damage: Unavailable) -> None:
         """Rename a damaged file, if there is a journal to rebuild it from."""
         if self._journal is None or not self._journal.read()[1]:
             reason = "move it away to start with the topics in the log folders and default settings"
             raise Unavailable(f"{damage}; {reason}") from damage.__cause__
+        self._set_aside("damaged", str(damage))
+
+    def _set_aside(self, state: str, reason: str) -> None:
         number = 1
-        while os.path.exists(aside := f"{self._path}.damaged{number}"):
+        while os.path.exists(aside := f"{self._path}.{state}{number}"):
             number += 1
         os.rename(self._path, aside)
         with suppress(FileNotFoundError):
             os.rename(f"{self._path}-wal", f"{aside}-wal")
-        logger.warning("the metadata is damaged, set aside", extra={"file": aside, "reason": str(damage)})
+        logger.warning("the metadata is %s, set aside", state, extra={"file": aside, "reason": reason})
 
     def _compare(self, journal: Journal) -> None:
-        """Rebuild an empty tree from the journal, or bring the journal up to date."""
-        if self._zxid == 0:
-            last, nodes = journal.read()
-            if not nodes:
-                return
-            logger.warning("the metadata was lost: rebuilt", extra={"file": self._path, "journal": journal.path})
-            self.rebuilt = True
-            self._zxid = last
-            for path in tuple(nodes):
-                while (path := _parent(path)) not in nodes:  # the line that created it may have been unreadable
-                    nodes[path] = b""
-            self.multi([Create(path, nodes[path]) for path in sorted(nodes) if path != "/"])
-        elif journal.last() != self._zxid:
-            journal.rewrite(self._zxid, self._read_kept())
+        """Rebuild an empty or outdated tree from the journal, or bring the journal up to date.
+
+        A line is written after its transaction is on disk. So if the journal is ahead, the file is an old copy, or its
+        write-ahead log is gone: topics of the newer state would lose their settings and their logs.
+        """
+        if journal.last() == self._zxid:
+            return
+        last, nodes = journal.read()
+        if last <= self._zxid or not nodes:
+            if self._zxid:
+                journal.rewrite(self._zxid, self._read_kept())
+            return
+        if self._zxid:
+            reason = f"it ends with transaction {self._zxid}, {journal.path} with {last}"
+            self._connection().close()
+            self._set_aside("outdated", reason)
+            self._connect()
+        logger.warning("the metadata was lost: rebuilt", extra={"file": self._path, "journal": journal.path})
+        self.rebuilt = True
+        self._zxid = last
+        for path in tuple(nodes):
+            while (path := _parent(path)) not in nodes:  # the line that created it may have been unreadable
+                nodes[path] = b""
+        self.multi([Create(path, nodes[path]) for path in sorted(nodes) if path != "/"])
 
     def _read_kept(self) -> dict[str, bytes]:
         return dict(self._all("SELECT path, data FROM node WHERE NOT ephemeral"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sqlite3
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -116,6 +117,37 @@ def test_everything_that_was_set_survives_the_file(tmp_path: Path, break_it: Cal
             assert logs["kept", 1] == -1
         async with broker(tmp_path) as parts:
             assert parts.metadata.image.topics["kept"].configs == {"retention.ms": "-1"}, "and it stays so"
+
+    asyncio.run(story())
+
+
+def test_a_file_older_than_the_journal_is_rebuilt_from_it(tmp_path: Path) -> None:
+    """It was believed: topics created since then lost their records, and topics changed since then their settings."""
+    here, crashed = tmp_path / "here", tmp_path / "crashed"
+
+    async def story() -> None:
+        async with broker(here) as parts:
+            await parts.controller.create_topics([NewTopic("first", 1, 1), NewTopic("gone", 1, 1)])
+        old = (here / METADATA_FILE).read_bytes()
+        async with broker(here) as parts:
+            await parts.controller.create_topics([NewTopic("second", 2, 1, configs={"cleanup.policy": "compact"})])
+            await parts.controller.alter_topic("first", [OptionChange("retention.ms", SET, "-1")])
+            await parts.controller.delete_topics(["gone"])
+            data = batch.build([batch.Record(0, parts.clock.now_ms(), b"key", b"value", ())])
+            parts.replicas.require_led("second", 1).append(memoryview(data), parts.clock.now_ms(), 9)
+            topics = dict(parts.metadata.image.topics)
+            shutil.copytree(here, crashed)  # as a kill leaves it
+        (crashed / METADATA_FILE).write_bytes(old)
+        (crashed / f"{METADATA_FILE}-wal").unlink()
+        for _ in range(2):
+            async with broker(crashed) as parts:
+                now = parts.metadata.image.topics
+                assert {name: (one.id, one.configs) for name, one in now.items()} == {
+                    name: (one.id, one.configs) for name, one in topics.items()
+                }
+                assert not strays(crashed)
+                assert parts.replicas.require_led("second", 1).log.end == 1
+        assert (crashed / f"{METADATA_FILE}.outdated1").exists()
 
     asyncio.run(story())
 
