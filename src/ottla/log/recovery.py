@@ -1,6 +1,7 @@
 """Loads a partition's log from its folder, after a clean stop or a crash.
 
-After a clean stop the files are trusted: only the last few KiB of the active segment and the small files are read.
+After a clean stop the files are trusted: only the last few KiB of the active segment and the small files are read. If
+the file does not end with a whole batch after all, that segment is recovered as after a crash.
 After a crash every segment from the recovery point on is read: each batch must be complete, with a correct checksum and
 ascending offsets; the log ends before the first that is not. Indexes, leader epochs, producer states and aborted
 transactions are rebuilt from what was read. A segment with missing index files is recovered even after a clean stop.
@@ -126,7 +127,11 @@ def load(
         rebuilt = {*suspects, *range(first, len(segments))}
         _recover(segments, min(rebuilt), rebuilt, epochs, producers, start, now_ms, whole_from)
     if segments:
-        segments[-1].begin()
+        last = len(segments) - 1
+        if not segments[last].begin():
+            rebuilt.add(last)
+            _recover(segments, last, {last}, epochs, producers, start, now_ms, whole_from)
+            segments[last].begin()
         if segments[-1].end < start:
             # The log start is past the end: the files with those records are gone.
             _remove(segments, producers)

@@ -325,21 +325,29 @@ class Segment:
         most = min(config.segment_jitter_ms, config.segment_ms)
         return crc32(self.stem.encode()) % most if most > 0 else 0
 
-    def begin(self) -> None:
-        """Make this the active segment: find its end and largest timestamp."""
+    def begin(self) -> bool:
+        """Make this the active segment: find its end and largest timestamp.
+
+        False if it must be recovered before anything is appended: the file does not end with a whole batch, so what
+        follows could not be read, or an index has an entry for an offset past the end.
+        """
         self.end = self.base
         if self.size or self.offsets.table.count or self.times.table.count:
             self._ensure_checked()
         if not self._largest_known:
             self.max_timestamp, self.max_timestamp_offset = self.times.last
-        for found in self.spans(self.offsets.last_position) if self.size else ():
+        reached = self.offsets.last_position
+        for found in self.spans(reached) if self.size else ():
             span = found.span
+            reached = span.position + span.size
             self.end = span.last + 1
             if span.max_timestamp > self.max_timestamp:
                 self.max_timestamp, self.max_timestamp_offset = span.max_timestamp, span.last
         self._largest_known = True
         self._since = self.size - self.offsets.last_position
         self.roll_at = NEVER if self.size == 0 else UNDECIDED
+        indexed = max(self.offsets.last_offset, self.times.last.offset)
+        return reached == self.size and (indexed < self.end or self.size == 0)
 
     def reconfigure(self, config: TopicConfig) -> None:
         self._interval = config.index_interval_bytes
