@@ -17,6 +17,7 @@ from log import kafka_compacted
 from log.making import NOW_MS, TOPIC_ID, FaultyDisk, a_log, a_store, append, everything, settings
 
 from ottla.config import load
+from ottla.config.option import LONG_MAX
 from ottla.disk import RealDisk
 from ottla.log.cleaner import survey, swap
 from ottla.log.compaction import Compaction, CompactionPlan, SegmentSource, StoppedError, group, name, plan
@@ -326,6 +327,33 @@ def test_a_batch_that_keeps_everything_is_not_touched() -> None:
     result = sift(memoryview(data), batch.header(data), lambda _: True, new_horizon_ms=0)
     assert result.data == data
     assert (result.read, result.kept) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "horizon_ms"),
+    [(NOW_MS, NOW_MS + LONG_MAX), (NOW_MS - LONG_MAX, NOW_MS + HOUR_MS)],
+    ids=["delete.retention.ms without end", "a timestamp far in the past"],
+)
+def test_a_horizon_that_a_batch_cannot_hold_is_not_set(timestamp: int, horizon_ms: int) -> None:
+    """Compaction failed each time, or the records got other timestamps."""
+    made = [
+        Record(0, timestamp, b"a", None, ()),
+        Record(1, timestamp, b"a", b"1", ()),
+        Record(2, timestamp, b"b", b"2", ()),
+    ]
+    data = batch.build(made)
+    result = sift(memoryview(data), batch.header(data), lambda record: record.offset != 1, new_horizon_ms=horizon_ms)
+    assert result.data is not None
+    assert batch.header(result.data).delete_horizon is None
+    assert list(batch.iterate(result.data)) == [made[0], made[2]]
+
+
+def test_compaction_works_with_the_longest_delete_retention(tmp_path: Path) -> None:
+    log = a_log(tmp_path, **{**OPTIONS, "delete_retention_ms": LONG_MAX})
+    fill(log, [Sent([(b"a", b"1"), (b"b", b"2"), (b"a", None)], Codec.NONE, roll=False)])
+    run = Compaction(plan(log, 0, log.active.base, BROKER, NOW_MS), RealDisk())
+    run.map_keys()
+    assert [run.clean(group).records for group in run.groups] == [2]
 
 
 def test_a_delete_horizon_is_set_once_and_survives_later_runs() -> None:

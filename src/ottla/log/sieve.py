@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.config.option import LONG_MAX
 from ottla.records import batch, legacy
 from ottla.records.compress import CorruptError
 from ottla.records.markers import read_type
@@ -85,11 +86,18 @@ def sift(
         )
     horizon = head.delete_horizon
     due = horizon is None and (ended_empty or any(record.value is None for record in kept))
+    due = due and _fits(new_horizon_ms, kept)
     if len(kept) == head.count and not due:
         return FilteredBatch(data, head.count, head.count, head.last_offset, head.max_timestamp)
     latest = head.max_timestamp if head.log_append_time else max(record.timestamp for record in kept)
     rewritten = _rewrite(head, kept, new_horizon_ms if due else horizon)
     return FilteredBatch(rewritten, head.count, len(kept), head.last_offset, latest)
+
+
+def _fits(horizon_ms: int, kept: list[Record]) -> bool:
+    """Whether a batch can hold this horizon, and its records' distances from it, as 64-bit numbers. If not, the
+    tombstones stay forever: `delete.retention.ms` is that large, or a timestamp that far in the past."""
+    return horizon_ms <= LONG_MAX and min(record.timestamp for record in kept) - horizon_ms >= -LONG_MAX
 
 
 def build_empty(head: Header) -> FilteredBatch:
