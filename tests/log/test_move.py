@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,8 +31,6 @@ from ottla.log.truncation import truncate
 from ottla.records import batch
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ottla.log.log import Log
     from ottla.log.store import LogStore
 
@@ -119,6 +119,49 @@ def test_large_logs_are_copied_in_rounds(tmp_path: Path, monkeypatch: pytest.Mon
     asyncio.run(store.carry_out(asked(store, tmp_path)))
     assert facts(log) == before
     assert log.directory is store.directories[1]
+
+
+def test_only_small_files_are_copied_on_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Indexes take 5 MB per GB of log, and what compaction has written so far may be as large as a segment."""
+    store, log = begin(tmp_path)
+    (log.folder / f"{0:020d}.log.cleaned").write_bytes(b"unfinished")
+    before, on_loop, copy = facts(log), [], moving._copy_bytes
+
+    def watched(disk: FaultyDisk, piece: MovedPiece) -> None:
+        if threading.current_thread() is threading.main_thread():
+            on_loop.append(Path(piece.target).name)
+        copy(disk, piece)
+
+    monkeypatch.setattr(moving, "_copy_bytes", watched)
+    asyncio.run(store.carry_out(asked(store, tmp_path)))
+    assert facts(log) == before
+    active = Path(log.active.stem).name
+    assert len(log.segments) > 2
+    assert {name for name in on_loop if ".index" in name or ".timeindex" in name or ".log" in name} <= {
+        f"{active}.log",
+        f"{active}.index",
+        f"{active}.timeindex",
+    }
+    assert not list(log.folder.glob("*.cleaned"))
+    assert {path.name for path in log.folder.glob("*index")} == {
+        f"{Path(segment.stem).name}{suffix}"
+        for segment in log.segments
+        for suffix in (".index", ".timeindex", *((".txnindex",) if segment.aborts else ()))
+    }
+
+
+def test_an_index_that_changes_meanwhile_is_copied_again(tmp_path: Path) -> None:
+    store, log = begin(tmp_path)
+    move = asked(store, tmp_path)
+    move.directory.disk.make_folder(move.folder)
+    move.copy(move.pieces())
+    move.copy_indexes(move.indexes())
+    first = Path(log.segments[0].stem + ".index")
+    first.write_bytes(b"")
+    log.segments[0].reindex()
+    rebuilt = first.read_bytes()
+    store._switch(move)
+    assert (log.folder / first.name).read_bytes() == rebuilt
 
 
 @pytest.mark.parametrize("what", ["truncate", "retain"])

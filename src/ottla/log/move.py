@@ -1,9 +1,9 @@
 """Moves a partition from one log directory to another while it is in use.
 
-A thread copies files into a folder `<topic>-<partition>.<hex>-future` of the other directory. Each round has less left
-to copy, because segments grow slower than they are copied. When the rest fits into one step, the loop copies it, gives
-the new folder the partition's name and sets the old one aside. From then on the same `Log` object uses the other
-directory; its users notice nothing.
+A thread copies files into a folder `<topic>-<partition>.<hex>-future` of the other directory: the log files, and the
+indexes of closed segments. Each round has less left to copy, because segments grow slower than they are copied. When
+the rest fits into one step, the loop copies it and the small files, gives the new folder the partition's name and sets
+the old one aside. From then on the same `Log` object uses the other directory; its users notice nothing.
 
 A crash in between leaves either the old folder in use and an unfinished future folder, which is deleted and copied
 again, or two complete folders, of which the next start uses one and sets the other aside.
@@ -15,7 +15,8 @@ import errno
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.log.segment import LOG_SUFFIX
+from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX
+from ottla.log.segment import CLEANED, DELETED, LOG_SUFFIX
 
 if TYPE_CHECKING:
     from ottla.disk import Disk, File
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 STEP_SIZE = 1 << 20  # bytes that may be copied on the loop: about a millisecond
 
 _CHUNK = 1 << 20
+
+Mark = tuple[int, int, int]  # inode, size and modification time of a file: another mark means other content
+GONE: Mark = (0, 0, 0)
 
 
 class MovedPiece(NamedTuple):
@@ -46,11 +50,13 @@ class LogMove:
         self.folder = folder
         self.rests_until_ms = 0  # on the steady clock
         self._copied: dict[Segment, int] = {}
+        self._indexes: dict[str, Mark] = {}  # copied index files, by path
         self._cuts = log.durability.cuts
 
     def begin(self) -> None:
         """Start the copy from the beginning: an earlier try may have stopped anywhere."""
         self._copied.clear()
+        self._indexes.clear()
 
     @property
     def size(self) -> int:
@@ -77,6 +83,27 @@ class LogMove:
         for piece in pieces:
             _copy_bytes(self.directory.disk, piece)
 
+    def indexes(self) -> list[str]:
+        """The index files of closed segments that are left to copy."""
+        paths = [one.stem + suffix for one in self.log.segments[:-1] for suffix in (OFFSET_SUFFIX, TIME_SUFFIX)]
+        return [path for path in paths if path not in self._indexes]
+
+    def copy_indexes(self, paths: list[str]) -> None:
+        """Copy these, so that `finish` need not: they may be large. May run in a thread.
+
+        A file that is gone was removed with its segment, or replaced by compaction. `finish` copies what has changed.
+        """
+        for path in paths:
+            try:
+                mark = mark_of(self.log.disk.stat(path))
+                file = self.log.disk.open(path)
+            except FileNotFoundError:
+                self._indexes[path] = GONE
+                continue
+            target = os.path.join(self.folder, os.path.basename(path))
+            _copy_bytes(self.directory.disk, MovedPiece(file, target, 0, mark[1]))
+            self._indexes[path] = mark
+
     def finish(self) -> None:
         """Copy the rest and the small files. The log must be sealed, and nothing may be appended after that."""
         disk = self.directory.disk
@@ -84,13 +111,20 @@ class LogMove:
         kept = {os.path.basename(segment.stem) + LOG_SUFFIX for segment in self.log.segments}
         for entry in self.log.disk.scan(self.log.folder):
             target = os.path.join(self.folder, entry.name)
-            if entry.name not in kept and not entry.name.endswith(".deleted"):
+            if entry.name in kept or entry.name.endswith((DELETED, CLEANED)):
+                continue
+            status = entry.stat()
+            if self._indexes.get(entry.path) != mark_of(status):
                 file = self.log.disk.open(entry.path)
-                _copy_bytes(disk, MovedPiece(file, target, 0, entry.stat().st_size))
+                _copy_bytes(disk, MovedPiece(file, target, 0, status.st_size))
                 file.close()
 
     def _target(self, segment: Segment) -> str:
         return os.path.join(self.folder, os.path.basename(segment.stem)) + LOG_SUFFIX
+
+
+def mark_of(status: os.stat_result) -> Mark:
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def count_bytes(pieces: list[MovedPiece]) -> int:

@@ -468,8 +468,12 @@ class LogStore:
         try:
             if not self.disk.exists(move.folder):
                 self.disk.make_folder(move.folder)
-            while count_bytes(pieces := move.pieces()) > STEP_SIZE:
+            while True:
+                pieces, indexes = move.pieces(), move.indexes()
+                if not indexes and count_bytes(pieces) <= STEP_SIZE:
+                    break
                 await asyncio.get_running_loop().run_in_executor(None, move.copy, pieces)
+                await asyncio.get_running_loop().run_in_executor(None, move.copy_indexes, indexes)
                 if self.moves.get(key) is not move:
                     return
             move.copy(pieces)
