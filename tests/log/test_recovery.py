@@ -229,6 +229,29 @@ def test_a_clean_stop_is_believed(tmp_path: Path) -> None:
     assert found.durability.recovery_point == found.end
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_bad_bit_beside_a_missing_index_leaves_the_later_segments(tmp_path: Path, clean: bool) -> None:
+    """All of them were on disk. Only a crash says that what follows may be wrong. Apache Kafka keeps them, too."""
+    store, log = begin(tmp_path)
+    varied(log)
+    end, later, producers = log.end, log.segments[1:], sorted(log.producers.active())
+    asyncio.run(store.close())
+    if not clean:
+        (tmp_path / ".kafka_cleanshutdown").unlink()
+    path = log.folder / f"{NAME}.log"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    path.with_suffix(".index").unlink()
+    found = again(tmp_path)
+    assert found.end == end
+    assert [segment.base for segment in found.segments[1:]] == [segment.base for segment in later]
+    assert sorted(found.producers.active()) == producers
+    read = found.read(later[0].base, 1 << 20, offset_max=end)
+    assert read is not None
+    assert batch.header(read.read()).base_offset == later[0].base
+
+
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", ".txnindex"])
 @pytest.mark.parametrize("clean", [True, False])
 def test_missing_files_are_made_again(tmp_path: Path, suffix: str, clean: bool) -> None:

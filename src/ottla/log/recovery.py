@@ -125,12 +125,12 @@ def load(
     suspects = [at for at in suspects if at < first]
     if suspects or first < len(segments):
         rebuilt = {*suspects, *range(first, len(segments))}
-        _recover(segments, min(rebuilt), rebuilt, epochs, producers, start, now_ms, whole_from)
+        _recover(segments, min(rebuilt), rebuilt, first, epochs, producers, start, now_ms, whole_from)
     if segments:
         last = len(segments) - 1
         if not segments[last].begin():
             rebuilt.add(last)
-            _recover(segments, last, {last}, epochs, producers, start, now_ms, whole_from)
+            _recover(segments, last, {last}, last, epochs, producers, start, now_ms, whole_from)
             segments[last].begin()
         if segments[-1].end < start:
             # The log start is past the end: the files with those records are gone.
@@ -313,13 +313,18 @@ def _recover(
     segments: list[Segment],
     begin: int,
     chosen: set[int],
+    unforced: int,
     epochs: Epochs,
     producers: Producers,
     start: int,
     now_ms: int,
     whole_from: int | None,
 ) -> None:
-    """Check the chosen segments batch by batch; `begin` is the lowest. Afterwards producer states are up to date."""
+    """Check the chosen segments batch by batch; `begin` is the lowest. Afterwards producer states are up to date.
+
+    Those before `unforced` were on disk when the last process ended: damage in one of them says nothing about the next.
+    So later ones are kept, unless a replica can copy them again together with what was damaged.
+    """
     replay(segments[:begin], producers, start=start, end=segments[begin].base, now_ms=now_ms)
     at = begin
     while at < len(segments):
@@ -328,7 +333,9 @@ def _recover(
             cut = rebuild(segment, epochs, producers)
             end = segment.end if segment.size else segment.base
             hole = whole_from is not None and whole_from <= end < (segments[at + 1].base if segments[at + 1 :] else end)
-            if cut or hole:
+            if cut and at < unforced and whole_from is None:
+                logger.error("removed damaged data from a log", extra={"segment": segment.stem, "bytes": cut})
+            elif cut or hole:
                 # Records after a broken batch may belong to another history. Apache Kafka drops them too.
                 logger.warning(
                     "removed incomplete data at the end of a log",
