@@ -63,6 +63,7 @@ INSERT OR IGNORE INTO node VALUES ('/', '', x'', 0, 0, 0, 0);
 DELETE FROM node WHERE ephemeral;
 """
 RESERVE_SIZE = 1 << 20  # what SQLite needs to open and to write at start
+RESERVE_RETRY_S = 10.0  # how often to try to reserve it again
 DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 LOCK_WAIT_S = 0.2  # waiting longer does not help: another process holds the file as long as it runs
 
@@ -79,6 +80,7 @@ class SqliteStore:
         self._watches: dict[str, list[Callable[[Event], None]]] = {}
         self._subscribers: list[Callable[[SessionEvent], None]] = []
         self._open = False
+        self._reserving: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         self._open = True
@@ -149,6 +151,8 @@ class SqliteStore:
 
     async def close(self) -> None:
         if self._open:
+            if self._reserving is not None:
+                self._reserving.cancel()
             try:
                 await self._run(self._file.close)
             finally:
@@ -158,7 +162,17 @@ class SqliteStore:
     async def _run(self, call: Callable[..., Answer], *arguments: object) -> Answer:
         if not self._open:
             raise Unavailable("the store is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._worker, call, *arguments)
+        answer = await asyncio.get_running_loop().run_in_executor(self._worker, call, *arguments)
+        if self._file.lacks_reserve and self._reserving is None:
+            self._reserving = asyncio.get_running_loop().create_task(self._reserve_again())
+        return answer
+
+    async def _reserve_again(self) -> None:
+        """Reserve space again as soon as the disk has it: the broker may be killed on the next full disk."""
+        while self._file.lacks_reserve:
+            await asyncio.sleep(RESERVE_RETRY_S)
+            await asyncio.get_running_loop().run_in_executor(self._worker, self._file.reserve)
+        self._reserving = None
 
     def _tell(self, op: Op, path: str) -> None:
         if not self._watches or isinstance(op, VersionCheck):
@@ -180,6 +194,7 @@ class Database:
         self._path = path
         self._journal = None if journal is None else Journal(journal)
         self._reserve = f"{path}-reserve"
+        self.lacks_reserve = False  # whether it was released, or there was no space for it
         self._full = False
         self._database: sqlite3.Connection | None = None
         self._zxid = 0
@@ -194,11 +209,11 @@ class Database:
             elif self._path == MEMORY or not os.path.exists(self._reserve):
                 raise
             else:
-                os.unlink(self._reserve)
+                self._release()
             self._connect()
         else:
             if self._path != MEMORY:
-                self._set_room_aside()
+                self.reserve()
         if self._journal is not None:
             self._compare(self._journal)
 
@@ -247,7 +262,7 @@ class Database:
     def _read_kept(self) -> dict[str, bytes]:
         return dict(self._all("SELECT path, data FROM node WHERE NOT ephemeral"))
 
-    def _set_room_aside(self) -> bool:
+    def reserve(self) -> bool:
         """Reserve disk space, so that on a full disk a broker can still start and topics can be deleted."""
         try:
             descriptor = os.open(self._reserve, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
@@ -256,10 +271,15 @@ class Database:
             finally:
                 os.close(descriptor)
         except OSError:
-            with suppress(OSError):
-                os.unlink(self._reserve)
+            self._release()
             return False
+        self.lacks_reserve = False
         return True
+
+    def _release(self) -> None:
+        self.lacks_reserve = True
+        with suppress(OSError):
+            os.unlink(self._reserve)
 
     def _make_private(self) -> None:
         """Make the file private to its owner. Do not open an existing one: closing it would drop SQLite's locks."""
@@ -337,7 +357,7 @@ class Database:
                 paths = self._transact(ops)
             except sqlite3.Error as again:
                 raise Unavailable(f"{self._path}: {again}") from again
-        if self._full and self._set_room_aside() and not _frees(ops):
+        if self._full and self.reserve() and not _frees(ops):
             self._full = False
             logger.warning("the disk has room again for metadata", extra={"file": self._path})
         if self._journal is not None:
@@ -354,8 +374,7 @@ class Database:
             logger.error("the disk is full: no metadata but deletions can be written", extra={"file": self._path})
         if not _frees(ops) and not any(isinstance(op, Create) and op.ephemeral for op in ops):
             return False
-        with suppress(FileNotFoundError):
-            os.unlink(self._reserve)
+        self._release()
         with suppress(sqlite3.Error):  # write back and shrink the write-ahead log
             self._connection().execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return True
