@@ -14,7 +14,7 @@ from ottla.cluster.producer_ids import ProducerIds
 from ottla.cluster.sqlite_store import SqliteStore
 from ottla.cluster.standalone import Standalone
 from ottla.errors import BrokerError, ErrorCode
-from ottla.founding.logs import choose_node_id, configs_of
+from ottla.founding.logs import choose_node_id, configs_of, ids_of
 from ottla.log.checkpoints import CLEAN_MARKER, Meta
 from ottla.log.quorum import NOTHING, read_quorum
 from ottla.replica.replicas import Replicas
@@ -63,7 +63,7 @@ class Alone:
         live, own = known.broker_configs.get(EVERY_BROKER, {}), known.broker_configs.get(str(node_id), {})
         store.config = config.overlay({**live, **own})
         clean = all(store.disk.exists(Path(path) / CLEAN_MARKER) for path in config.log_dirs)
-        await asyncio.to_thread(store.open, configs_of(config, known))
+        await asyncio.to_thread(store.open, configs_of(config, known), id_for=ids_of(known))
         await controller.start(
             endpoints,
             cluster_id=meta.cluster_id,

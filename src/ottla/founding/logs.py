@@ -34,3 +34,13 @@ def configs_of(config: BrokerConfig, image: Image) -> Callable[[str], TopicConfi
         return topic_config(config, INTERNAL_CONFIGS.get(name, {}) if topic is None else topic.configs)
 
     return config_of
+
+
+def ids_of(image: Image) -> Callable[[str], bytes | None]:
+    """The id of each topic that is known."""
+
+    def id_of(name: str) -> bytes | None:
+        topic = image.topics.get(name)
+        return topic.id if topic is not None and any(topic.id) else None
+
+    return id_of

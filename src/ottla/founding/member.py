@@ -25,7 +25,7 @@ from ottla.cluster.peers import Connections
 from ottla.cluster.producer_ids import ControllerBlocks, ProducerIds
 from ottla.cluster.registration import BrokerEndpoints, Registration
 from ottla.errors import BrokerError, ErrorCode
-from ottla.founding.logs import configs_of
+from ottla.founding.logs import configs_of, ids_of
 from ottla.log.checkpoints import CLEAN_MARKER, Meta
 from ottla.replica.assigned import Assigned
 from ottla.replica.fetcher import Fetchers
@@ -93,7 +93,7 @@ class Joined:
         malformed: set[str] = set()
         known = znodes.image_of(nodes, malformed=malformed)
         self._clean = all(store.disk.exists(os.path.join(path, CLEAN_MARKER)) for path in config.log_dirs)
-        await asyncio.to_thread(store.open, configs_of(metadata.config, known), replicated=True)
+        await asyncio.to_thread(store.open, configs_of(metadata.config, known), replicated=True, id_for=ids_of(known))
         if meta.node_id is None and not config.node_id_given and store.logs:
             # With a generated id, none of these logs would belong to this broker.
             reason = "the log folders hold partitions, and meta.properties does not say whose they are: set broker.id"

@@ -32,6 +32,7 @@ from ottla.log.checkpoints import (
     CorruptCheckpointError,
     Meta,
     read_meta,
+    read_topic_id,
     take_clean_marker,
     write_clean_marker,
     write_meta,
@@ -114,6 +115,7 @@ class LogStore:
         self.recovered_s = 0.0  # how long opening took
         self._opened = False
         self._replicated = False
+        self._id_for: Callable[[str], bytes | None] = lambda topic: None
         self.cleaner = Cleaner(self)
         self.flusher = Flusher(clock)
         self.housekeeping = Housekeeping(self)
@@ -123,13 +125,21 @@ class LogStore:
 
     # Opening.
 
-    def open(self, config_for: Callable[[str], TopicConfig], *, replicated: bool = False) -> None:
+    def open(
+        self,
+        config_for: Callable[[str], TopicConfig],
+        *,
+        replicated: bool = False,
+        id_for: Callable[[str], bytes | None] = lambda topic: None,
+    ) -> None:
         """Load every log of every directory; a directory that cannot be read goes offline.
 
-        `replicated`: other brokers have replicas, so only records below the high watermark are committed.
+        `replicated`: other brokers have replicas, so only records below the high watermark are committed. `id_for`: the
+        id of the current topic of a name, if it is known.
         """
         begin = self.clock.monotonic()
         self._replicated = replicated
+        self._id_for = id_for
         for directory in self.directories:
             try:
                 self.disk.make_folder(directory.path, parents=True)
@@ -176,12 +186,28 @@ class LogStore:
                 self.preferred[name.topic, name.partition] = directory
             elif name.kind:
                 continue
-            elif name[:2] in self.logs:
+            elif name[:2] in self.logs and not self._supersedes(entry.path, self.logs[name[:2]]):
                 # A move stopped between its last two steps: both copies are complete, and one is in use already.
                 self.disk.rename(entry.path, os.path.join(directory.path, aside(*name[:2], self._unique(), STRAY)))
             else:
                 folders.append((entry.path, name))
         return folders
+
+    def _supersedes(self, folder: str, log: Log) -> bool:
+        """Whether this folder is the current topic's, and the log of the same name, now set aside, a former topic's.
+
+        The former topic was deleted while the directory of its log was offline.
+        """
+        current = self._id_for(log.topic)
+        if current is None or log.topic_id == current:
+            return False
+        try:
+            if read_topic_id(self.disk, folder) != current:
+                return False
+        except CorruptCheckpointError:
+            return False
+        self.set_aside([log])
+        return True
 
     def _try_to_load(self, opening: Opening, folder: Folder) -> Loaded | None:
         """None if the log cannot be opened now. May run in any thread."""
