@@ -53,6 +53,7 @@ TMP = ".tmp"
 DIGITS = 20
 
 _WINDOW = 1 << 22  # bytes per read during recovery
+_END_MAX = OFFSET_MAX - (1 << 32)  # offsets take 63 bits in the protocol, and the log will grow
 
 logger = logging.getLogger("ottla.log")
 
@@ -141,6 +142,8 @@ def load(
 
     start = max(start, segments[0].base)
     end = segments[-1].end
+    if end > _END_MAX:
+        raise UnusableError(f"{segments[-1].stem}{LOG_SUFFIX} ends at offset {end}, too near to the largest one")
     epochs.cut_end(end)
     epochs.cut_start(start)
     if not clean:

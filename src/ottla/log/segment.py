@@ -328,8 +328,8 @@ class Segment:
     def begin(self) -> bool:
         """Make this the active segment: find its end and largest timestamp.
 
-        False if it must be recovered before anything is appended: the file does not end with a whole batch, so what
-        follows could not be read, or an index has an entry for an offset past the end.
+        False if it must be recovered before anything is appended: the file does not end with a whole batch of possible
+        offsets, so what follows could not be read, or an index has an entry for an offset past the end.
         """
         self.end = self.base
         if self.size or self.offsets.table.count or self.times.table.count:
@@ -339,6 +339,8 @@ class Segment:
         reached = self.offsets.last_position
         for found in self.spans(reached) if self.size else ():
             span = found.span
+            if not self.end <= span.base <= span.last <= self.offset_max:
+                break
             reached = span.position + span.size
             self.end = span.last + 1
             if span.max_timestamp > self.max_timestamp:

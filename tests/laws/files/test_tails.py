@@ -49,6 +49,14 @@ def wrong_length(folder: Path) -> None:
     path.write_bytes(data)
 
 
+def offset_of_batch_flipped(folder: Path) -> None:
+    """No checksum covers the offset of a batch. This one would make the log end beyond what a segment can hold."""
+    path = folder / f"{BASE}.log"
+    data = bytearray(path.read_bytes())
+    data[list(batch.entries(bytes(data)))[-1].position + 1] ^= 0x10
+    path.write_bytes(data)
+
+
 def position_flipped(folder: Path) -> None:
     """The last index entry points into the middle of a batch."""
     flip(folder / f"{BASE}.index", -2)
@@ -76,6 +84,7 @@ def flip(path: Path, at: int) -> None:
         (zeros, 0),
         (header_begun, 0),
         (wrong_length, 1),
+        (offset_of_batch_flipped, 1),
         (position_flipped, 0),
         (offset_flipped, 0),
         (time_offset_flipped, 0),
@@ -101,3 +110,18 @@ def test_what_is_appended_after_a_damaged_tail_is_kept(
     found = crashed.offset_for_time(NOW_MS + BATCHES + 3)
     assert found is not None
     assert found.offset == offsets[3]
+
+
+def test_a_log_at_the_largest_offset_is_refused_and_the_others_are_served(tmp_path: Path) -> None:
+    """Its offsets could not be encoded, and every response with one of them failed, whatever else it held."""
+    store = a_store(tmp_path)
+    for name in ("near", "far"):
+        append(store.create(name, 0, TOPIC_ID, settings(), 0), produced())
+    asyncio.run(store.close())
+    for path in (tmp_path / "far-0").glob("0*"):
+        path.unlink()
+    (tmp_path / "far-0" / f"{2**63 - 1:020d}.log").touch()
+    opened = a_store(tmp_path)
+    assert list(opened.logs) == [("near", 0)]
+    assert opened.broken.keys() == {("far", 0)}
+    assert "too near to the largest one" in opened.broken["far", 0]
