@@ -150,6 +150,26 @@ def test_only_small_files_are_copied_on_the_loop(tmp_path: Path, monkeypatch: py
     }
 
 
+def test_a_log_of_many_segments_is_moved_with_few_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with more segments than the process may open files could not be moved."""
+    monkeypatch.setattr(moving, "PIECES_MAX", 2)
+    monkeypatch.setattr("ottla.log.store.PIECES_MAX", 2)
+    store, log = begin(tmp_path)
+    assert len(log.segments) == 3
+    move, before, rounds = asked(store, tmp_path), facts(log), []
+    copy = move.copy
+
+    def counted(pieces: list[MovedPiece]) -> None:
+        rounds.append(len(pieces))
+        copy(pieces)
+
+    monkeypatch.setattr(move, "copy", counted)
+    asyncio.run(store.carry_out(move))
+    assert max(rounds) == 2
+    assert facts(log) == before
+    assert log.folder.parent == tmp_path / "b"
+
+
 def test_an_index_that_changes_meanwhile_is_copied_again(tmp_path: Path) -> None:
     store, log = begin(tmp_path)
     move = asked(store, tmp_path)

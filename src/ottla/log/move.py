@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 STEP_SIZE = 1 << 20  # bytes that may be copied on the loop: about a millisecond
 
+PIECES_MAX = 100  # files to open at once: others need descriptors, too
+
 _CHUNK = 1 << 20
 
 Mark = tuple[int, int, int]  # inode, size and modification time of a file: another mark means other content
@@ -63,7 +65,7 @@ class LogMove:
         return sum(self._copied.values())
 
     def pieces(self) -> list[MovedPiece]:
-        """What is left to copy now. Copies of segments that the log no longer has are removed."""
+        """What is left to copy now, up to PIECES_MAX. Copies of segments that the log no longer has are removed."""
         log, disk = self.log, self.directory.disk
         held = set(log.segments) if log.durability.cuts == self._cuts else set()
         for segment in [segment for segment in self._copied if segment not in held]:
@@ -76,6 +78,8 @@ class LogMove:
             if start < segment.size or segment not in self._copied:
                 found.append(MovedPiece(segment.file, self._target(segment), start, segment.size))
                 self._copied[segment] = segment.size
+                if len(found) == PIECES_MAX:
+                    break
         return found
 
     def copy(self, pieces: list[MovedPiece]) -> None:

@@ -43,7 +43,7 @@ from ottla.log.flush import Flusher, sync_folders
 from ottla.log.housekeeping import Housekeeping
 from ottla.log.ledger import SAYS
 from ottla.log.log import Log
-from ottla.log.move import STEP_SIZE, LogMove, count_bytes
+from ottla.log.move import PIECES_MAX, STEP_SIZE, LogMove, count_bytes
 from ottla.log.truncation import truncate
 from ottla.steps import Steps
 
@@ -496,7 +496,7 @@ class LogStore:
                 self.disk.make_folder(move.folder)
             while True:
                 pieces, indexes = move.pieces(), move.indexes()
-                if not indexes and count_bytes(pieces) <= STEP_SIZE:
+                if not indexes and len(pieces) < PIECES_MAX and count_bytes(pieces) <= STEP_SIZE:
                     break
                 await asyncio.get_running_loop().run_in_executor(None, move.copy, pieces)
                 await asyncio.get_running_loop().run_in_executor(None, move.copy_indexes, indexes)
