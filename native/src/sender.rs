@@ -9,12 +9,16 @@
 //!   for a system call in progress, which may read from a slow disk: then it returns false, and the job is reported.
 //! - One system call sends at most `TURN_SIZE` bytes, then other sockets get a turn.
 //! - A job fails alone: its error is reported, and the thread goes on.
+//! - When the system has no memory for sockets, they are reported as ready, but take nothing. Such a job rests, longer
+//!   each time.
 
-use std::collections::{HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io::Error;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
@@ -22,6 +26,8 @@ use crate::sockets::{self, Event, Poll, Signal};
 
 const TURN_SIZE: usize = 256 * 1024;
 const STOP: u64 = 0; // jobs begin at 1
+const REST_MIN: Duration = Duration::from_millis(1);
+const REST_MAX: Duration = Duration::from_millis(256); // Linux lets a blocking call wait about as long for memory
 
 /// A piece of an answer: bytes, or a region of a file with its descriptor, position and size.
 #[derive(FromPyObject)]
@@ -48,7 +54,8 @@ struct Job {
 
 struct Rest {
     pieces: VecDeque<Piece>,
-    sent: usize, // of the first piece
+    sent: usize,     // of the first piece
+    pause: Duration, // the next time that the socket is ready but takes nothing
     ended: bool,
 }
 
@@ -99,7 +106,7 @@ impl Sender {
     fn send(&self, socket: i32, pieces: Vec<Piece>) -> Result<u64, Error> {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let left = AtomicUsize::new(pieces.iter().map(Piece::size).sum());
-        let rest = Mutex::new(Rest { pieces: pieces.into(), sent: 0, ended: false });
+        let rest = Mutex::new(Rest { pieces: pieces.into(), sent: 0, pause: REST_MIN, ended: false });
         let job = Job { socket, left, cancelled: AtomicBool::new(false), rest };
         lock(&self.shared.jobs).insert(number, Arc::new(job));
         if let Err(error) = self.shared.poll.add(socket, Event::Writable, number) {
@@ -120,7 +127,8 @@ impl Sender {
         let Some(job) = lock(&self.shared.jobs).get(&number).map(Arc::clone) else {
             return true;
         };
-        job.cancelled.store(true, Ordering::SeqCst);
+        job.cancelled.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst); // either we get the lock, or the thread finds the job cancelled after it
         let Ok(mut rest) = job.rest.try_lock() else {
             return false;
         };
@@ -145,10 +153,14 @@ impl Sender {
 
 impl Sender {
     fn join(&self) {
-        let thread = lock(&self.thread).take();
-        if let Some(thread) = thread.filter(|_| self.process == std::process::id()) {
+        let Some(thread) = lock(&self.thread).take() else {
+            return;
+        };
+        if self.process == std::process::id() {
             self.shared.stop.raise();
             let _ = thread.join();
+        } else {
+            std::mem::forget(thread); // its memory may belong to another thread by now
         }
     }
 }
@@ -162,35 +174,65 @@ impl Drop for Sender {
 impl Shared {
     fn run(&self) {
         let mut ready = Vec::new();
+        let mut resting = BinaryHeap::new(); // until when, and jobs
         loop {
-            self.poll.wait(&mut ready);
+            let now = Instant::now();
+            while let Some(&Reverse((_, number))) = resting.peek().filter(|Reverse((until, _))| *until <= now) {
+                resting.pop();
+                self.wake(number);
+            }
+            self.poll.wait(&mut ready, resting.peek().map(|Reverse((until, _))| *until - now));
             for &number in &ready {
                 if number == STOP {
                     return;
                 }
-                self.turn(number);
+                if let Some(pause) = self.turn(number) {
+                    resting.push(Reverse((Instant::now() + pause, number)));
+                }
             }
         }
     }
 
-    /// Sends some more of a job.
-    fn turn(&self, number: u64) {
+    /// Sends some more of a job. Returns how long it has to rest, if its socket took nothing.
+    fn turn(&self, number: u64) -> Option<Duration> {
+        let mut pause = None;
+        self.work(number, |job, rest| {
+            let before = job.left.load(Ordering::Relaxed);
+            let done = rest.send_some(job)?;
+            if done || job.left.load(Ordering::Relaxed) < before {
+                rest.pause = REST_MIN;
+            } else {
+                pause = Some(rest.pause);
+                rest.pause = (2 * rest.pause).min(REST_MAX);
+                self.poll.remove(job.socket);
+            }
+            Ok(done)
+        });
+        pause
+    }
+
+    fn wake(&self, number: u64) {
+        self.work(number, |job, _| self.poll.add(job.socket, Event::Writable, number).map(|()| false));
+    }
+
+    fn work(&self, number: u64, step: impl FnOnce(&Job, &mut Rest) -> Result<bool, Error>) {
         let Some(job) = lock(&self.jobs).get(&number).map(Arc::clone) else {
             return; // cancelled
         };
-        self.go_on(number, &job, |rest| rest.send_some(&job));
-        if job.cancelled.load(Ordering::SeqCst) {
+        self.go_on(number, &job, |rest| step(&job, rest));
+        fence(Ordering::SeqCst); // see `cancel`
+        if job.cancelled.load(Ordering::Relaxed) {
             self.go_on(number, &job, |_| Ok(true)); // it was cancelled meanwhile
         }
     }
 
     /// Works on a job. If it is done, or this fails, ends and reports it.
-    fn go_on(&self, number: u64, job: &Job, work: impl FnOnce(&mut Rest) -> Result<bool, Error>) {
+    fn go_on(&self, number: u64, job: &Job, step: impl FnOnce(&mut Rest) -> Result<bool, Error>) {
         let mut rest = lock(&job.rest);
         if rest.ended {
             return;
         }
-        let error = match work(&mut rest) {
+        let error = match step(&mut rest) {
             Ok(false) => return,
             Ok(true) => 0,
             Err(error) => error.raw_os_error().unwrap_or(libc::EIO),

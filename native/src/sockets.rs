@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::io::{Error, ErrorKind};
+use std::time::Duration;
 
 /// How many sockets are looked at after one wait.
 const READY_MAX: usize = 64;
@@ -66,11 +67,12 @@ impl Poll {
         unsafe { libc::epoll_ctl(self.0, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
     }
 
-    /// Waits until something is ready, and puts its numbers into `ready`.
-    pub(crate) fn wait(&self, ready: &mut Vec<u64>) {
+    /// Waits until something is ready, but no longer than `limit`, and puts its numbers into `ready`.
+    pub(crate) fn wait(&self, ready: &mut Vec<u64>, limit: Option<Duration>) {
+        let limit_ms = limit.map_or(-1, |limit| limit.as_millis() as i32 + 1);
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; READY_MAX];
         // SAFETY: the array lives for longer than the call, which fills at most its length.
-        let count = unsafe { libc::epoll_wait(self.0, events.as_mut_ptr(), READY_MAX as i32, -1) };
+        let count = unsafe { libc::epoll_wait(self.0, events.as_mut_ptr(), READY_MAX as i32, limit_ms) };
         ready.clear();
         ready.extend(events.iter().take(usize::try_from(count).unwrap_or(0)).map(|event| event.u64));
     }

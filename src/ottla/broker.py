@@ -36,7 +36,7 @@ from ottla.net.listener import Admission, Listener, bind
 from ottla.net.receiver import Receiver
 from ottla.net.region_sender import RegionSender
 from ottla.net.room import Room
-from ottla.records.native import warn_if_missing
+from ottla.records.native import sender_class, warn_if_missing
 from ottla.replica.sessions import Sessions
 from ottla.replica.waits import Waits
 from ottla.telemetry.receiver import Telemetry
@@ -337,7 +337,7 @@ class Broker:
     def _listen(self, sockets: list[socket], dispatch: Dispatch) -> None:
         config = self.config
         room = Room(config.queued_max_request_bytes) if config.queued_max_request_bytes > 0 else None
-        self._sender = RegionSender(asyncio.get_running_loop())
+        self._sender = RegionSender(asyncio.get_running_loop(), sender_class())
         receiver = Receiver(room, self._sender)
         fits_buffers = "socket.send.buffer.bytes" not in config.given
         limits = ConnectionLimits(

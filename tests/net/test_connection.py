@@ -266,7 +266,7 @@ def test_several_slow_readers_of_large_answers_get_every_byte(tmp_path: Path, *,
     path.write_bytes(whole)
 
     async def scene() -> None:
-        sender = RegionSender(asyncio.get_running_loop()) if threaded else None
+        sender = RegionSender(asyncio.get_running_loop(), sender_class()) if threaded else None
         opened = listener(large_answers(path, size), sender=sender)
         opened.open()
         clients = await open_clients(opened, 4)
@@ -296,7 +296,7 @@ def test_a_client_that_goes_away_in_the_middle_of_a_large_answer_leaves_nothing_
     path.write_bytes(bytes(size + 100))
 
     async def scene() -> None:
-        sender = RegionSender(asyncio.get_running_loop())
+        sender = RegionSender(asyncio.get_running_loop(), sender_class())
         opened = listener(large_answers(path, size), sender=sender)
         opened.open()
         for ending in ("the client closes", "the broker closes"):
@@ -324,7 +324,7 @@ def test_a_client_that_reads_slowly_is_not_idle_and_one_that_reads_nothing_is(tm
     path.write_bytes(bytes(size + 100))
 
     async def scene() -> None:
-        sender = RegionSender(asyncio.get_running_loop())
+        sender = RegionSender(asyncio.get_running_loop(), sender_class())
         opened = listener(large_answers(path, size), sender=sender)  # without a sweeper: the test is one
         opened.open()
         (reads, _), (silent, _) = clients = await open_clients(opened, 2)

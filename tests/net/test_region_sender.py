@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import errno
 import os
+import platform
+import random
 import socket as sockets
+import struct
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from select import select
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from waiting import until
+from waiting import until, wait_until
 
-from ottla.net import region_sender
 from ottla.net.region_sender import RegionSender
 from ottla.records.native import sender_class
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
-    from pathlib import Path
     from socket import socket
 
     Story = Callable[[RegionSender], Awaitable[None]]
 
+NATIVE = sender_class()
 SIZE = 3 << 20  # more than the buffers of both sockets
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux" or sender_class() is None, reason="needs the native part")
+pytestmark = pytest.mark.skipif(sys.platform != "linux" or NATIVE is None, reason="needs the native part")
 
 
-def play(story: Story) -> None:
+def play(story: Story, start: Callable[[], Any] | None = NATIVE) -> None:
     async def scene() -> None:
-        sender = RegionSender(asyncio.get_running_loop())
+        sender = RegionSender(asyncio.get_running_loop(), start)
         try:
             await asyncio.wait_for(story(sender), 60)
         finally:
@@ -58,7 +66,7 @@ def content(tmp_path: Path) -> Iterator[tuple[int, bytes]]:
 async def receive(theirs: socket, size: int) -> bytes:
     loop, data = asyncio.get_running_loop(), b""
     while len(data) < size:
-        piece = await loop.sock_recv(theirs, 1 << 16)
+        piece = await loop.sock_recv(theirs, min(1 << 16, size - len(data)))
         if not piece:
             break
         data += piece
@@ -156,7 +164,7 @@ def test_a_cancelled_job_sends_nothing_to_the_next_owner_of_its_descriptor(conte
 
 
 def test_a_job_that_is_at_work_is_released_when_the_thread_is_done(
-    monkeypatch: pytest.MonkeyPatch, pair: tuple[socket, socket]
+    pair: tuple[socket, socket],
 ) -> None:
     """Such as one that reads from a slow disk: the loop must not wait for it."""
 
@@ -181,7 +189,6 @@ def test_a_job_that_is_at_work_is_released_when_the_thread_is_done(
         def stop(self) -> None: ...
 
     native = AtWork()
-    monkeypatch.setattr(region_sender, "sender_class", lambda: lambda: native)
 
     async def story(sender: RegionSender) -> None:
         told: list[str] = []
@@ -194,29 +201,195 @@ def test_a_job_that_is_at_work_is_released_when_the_thread_is_done(
         await until(lambda: told)
         assert told == ["released"]
 
-    play(story)
+    play(story, lambda: native)
 
 
-def test_without_the_thread_the_caller_sends_everything(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_without_the_native_part_the_caller_sends_everything(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def fail() -> None:
-        raise OSError(24, "Too many open files")
-
     async def story(sender: RegionSender) -> None:
         for _ in range(3):
             assert sender.send(1, [b"x"], print) is None
 
-    monkeypatch.setattr(region_sender, "sender_class", lambda: None)
-    play(story)
+    play(story, None)
     assert not caplog.records
-    monkeypatch.setattr(region_sender, "sender_class", lambda: fail)
-    play(story)
-    assert len(caplog.records) == 1, "it says so once"
+
+
+def test_the_caller_sends_everything_until_the_thread_can_be_started(
+    caplog: pytest.LogCaptureFixture, pair: tuple[socket, socket]
+) -> None:
+    assert NATIVE is not None
+    errors = [OSError(24, "Too many open files")] * 3
+
+    def start() -> object:
+        if errors:
+            raise errors.pop()
+        return NATIVE()
+
+    async def story(sender: RegionSender) -> None:
+        for _ in range(3):
+            assert sender.send(pair[0].fileno(), [b"x"], print) is None
+        assert len(caplog.records) == 1, "it says so once"
+        assert sender.send(pair[0].fileno(), [b"x"], lambda _: None) is not None
+        assert await receive(pair[1], 1) == b"x"
+
+    play(story, start)
 
 
 def test_a_socket_that_cannot_be_watched_is_left_to_the_caller(content: tuple[int, bytes]) -> None:
     async def story(sender: RegionSender) -> None:
         assert sender.send(content[0], [b"x"], print) is None, "a file is no socket"
+
+    play(story)
+
+
+def test_a_job_that_is_unfinished_at_the_end_was_not_sent(
+    pair: tuple[socket, socket], content: tuple[int, bytes]
+) -> None:
+    """Whoever believed that it was would send what follows it."""
+
+    async def story(sender: RegionSender) -> None:
+        ends: list[OSError | None] = []
+        sender.send(pair[0].fileno(), [(content[0], 0, SIZE)], ends.append)
+        sender.close()
+        assert [type(end) for end in ends] == [OSError]
+
+    play(story)
+
+
+def threads() -> dict[int, str]:
+    """The threads of this process that send."""
+    found = {}
+    for number in os.listdir("/proc/self/task"):
+        with suppress(FileNotFoundError):  # it has just ended
+            found[int(number)] = Path(f"/proc/self/task/{number}/comm").read_text().strip()
+    return {number: name for number, name in found.items() if name == "ottla-sender"}
+
+
+def test_nothing_is_left_of_a_thread_that_was_stopped(content: tuple[int, bytes]) -> None:
+    """Whether its jobs are finished, unfinished or cancelled, and whether it was closed or forgotten."""
+    assert NATIVE is not None
+    open_before = len(os.listdir("/proc/self/fd"))
+    for closes in (True, False):
+        for turn in range(20):
+            sender, (ours, theirs) = NATIVE(), sockets.socketpair()
+            with ours, theirs:
+                ours.setblocking(False)
+                job = sender.send(ours.fileno(), [(content[0], 0, SIZE)])
+                wait_until(threads)
+                theirs.recv(1 << 16)
+                if turn % 2:
+                    sender.cancel(job)
+                if closes:
+                    sender.stop()
+                del sender
+    assert threads() == {}
+    assert len(os.listdir("/proc/self/fd")) == open_before
+
+
+def test_a_forked_process_may_forget_a_thread_that_it_does_not_have(pair: tuple[socket, socket]) -> None:
+    assert NATIVE is not None
+    sender = NATIVE()
+    child = os.fork()
+    if child == 0:
+        sender.stop()
+        del sender
+        os._exit(0)
+    assert os.waitpid(child, 0) == (child, 0)
+    sender.send(pair[0].fileno(), [b"still here"])
+    assert select([pair[1]], [], [], 60)[0], "the parent's thread goes on"
+    assert pair[1].recv(100) == b"still here"
+    sender.stop()
+
+
+def refuse_to_send_files() -> None:
+    """From now on `sendfile` fails in this thread, and in those that it starts, as if there was no memory for sockets:
+    they can be written to, but take nothing."""
+    number = {"x86_64": 40, "aarch64": 71}[platform.machine()]
+    load, equals, result = 0x20, 0x15, 0x06
+    rules = [
+        (load, 0, 0, 0),
+        (equals, 0, 1, number),
+        (result, 0, 0, 0x50000 | errno.EAGAIN),
+        (result, 0, 0, 0x7FFF0000),
+    ]
+    steps = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *rule) for rule in rules))
+    program = ctypes.create_string_buffer(struct.pack("=H6xQ", len(rules), ctypes.addressof(steps)))
+    system = ctypes.CDLL(None, use_errno=True)
+    for order in ((38, 1, 0, 0, 0), (22, 2, ctypes.c_void_p(ctypes.addressof(program)), 0, 0)):
+        assert system.prctl(*order) == 0, os.strerror(ctypes.get_errno())
+
+
+def waits(thread: int) -> int:
+    """How often this thread has waited for something."""
+    lines = Path(f"/proc/self/task/{thread}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("voluntary_ctxt_switches")))
+
+
+def test_a_socket_that_takes_nothing_although_it_is_ready_does_not_keep_the_thread_busy(
+    pair: tuple[socket, socket], content: tuple[int, bytes]
+) -> None:
+    other, reads = sockets.socketpair()
+
+    async def story(sender: RegionSender) -> None:
+        told: list[str] = []
+        job = sender.send(pair[0].fileno(), [(content[0], 0, SIZE)], lambda _: told.append("sent"))
+        assert job is not None
+        (thread,) = await until(threads)
+        before = waits(thread)
+        await until(lambda: waits(thread) > before + 3, "it tried again and again without a pause", 30)
+        other.setblocking(False)
+        reads.setblocking(False)
+        sender.send(other.fileno(), [b"others are not affected"], lambda _: told.append("other"))
+        assert await receive(reads, 23) == b"others are not affected"
+        await until(lambda: told)
+        sender.cancel(job, lambda: told.append("released"))
+        await until(lambda: told == ["other", "released"])
+        again = sender.send(pair[0].fileno(), [b"the next one"], lambda _: told.append("next"))
+        assert again is not None
+        assert await receive(pair[1], 12) == b"the next one"
+        await until(lambda: told[2:] == ["next"])
+
+    def live() -> None:
+        refuse_to_send_files()
+        play(story)
+
+    with other, reads, ThreadPoolExecutor(1) as own_thread:
+        own_thread.submit(live).result()
+
+
+def test_cancelled_at_any_moment_nothing_reaches_another_client(content: tuple[int, bytes]) -> None:
+    """Clients come and go while the thread sends to them: each gets its own bytes, from the first one on, whoever had
+    the number of its descriptor before."""
+    file, data = content
+    choose = random.Random(5)
+
+    async def one_client(sender: RegionSender, number: int) -> None:
+        for turn in range(40):
+            ours, theirs = sockets.socketpair()
+            with theirs:
+                ours.setblocking(False)
+                theirs.setblocking(False)
+                head, start = b"%d-%d" % (number, turn), choose.randrange(SIZE // 2)
+                ends: list[object] = []
+                pieces: list[Any] = [(file, start, 100_000), head, (file, start, SIZE // 2)]
+                job = sender.send(ours.fileno(), pieces, ends.append)
+                assert job is not None
+                expected = data[start : start + 100_000] + head + data[start : start + SIZE // 2]
+                size = choose.choice([0, 1, 50_000, 400_000, len(expected)])
+                assert await receive(theirs, size) == expected[:size]
+                if size == len(expected):
+                    await until(lambda ends=ends: ends)
+                    assert ends == [None]
+                    ours.close()
+                    continue
+                released = asyncio.Event()
+                sender.cancel(job, lambda ours=ours, released=released: (ours.close(), released.set()))
+                await released.wait()
+                assert ends == []
+
+    async def story(sender: RegionSender) -> None:
+        await asyncio.gather(*(one_client(sender, number) for number in range(8)))
+        assert not sender._ended
 
     play(story)

@@ -1,9 +1,9 @@
 """Sends the rest of large answers in a thread, so that full sockets do not keep the loop busy.
 
 The loop fills a socket once. If several clients wait for large answers, the rest of an answer (regions of log files and
-the bytes between them) is passed to a native thread, native/src/sender.rs. It sends more whenever the socket takes more,
-without the interpreter, and on another processor than the loop. If it has to read a file from a slow disk, only other
-large answers wait.
+the bytes between them) is passed to a native thread, native/src/sender.rs. It sends more whenever the socket takes
+more, without the interpreter, and on another processor than the loop. If it has to read a file from a slow disk, only
+other large answers wait.
 
 Laws:
 - Whoever passes on an answer keeps its socket and files open until the job has ended: until `ended` is called, or
@@ -13,11 +13,10 @@ Laws:
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from typing import TYPE_CHECKING, Protocol
-
-from ottla.records.native import sender_class
 
 if TYPE_CHECKING:
     import asyncio
@@ -40,12 +39,14 @@ class NativeSender(Protocol):
 class RegionSender:
     """The jobs of one loop. The first one starts the thread."""
 
-    __slots__ = ("_ended", "_loop", "_native", "_start")
+    __slots__ = ("_ended", "_failed", "_loop", "_native", "_start")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, start: Callable[[], NativeSender] | None) -> None:
+        """`start` starts the thread; None without the native part."""
         self._loop = loop
-        self._start = sender_class()
+        self._start = start
         self._native: NativeSender | None = None
+        self._failed = False  # whether the thread could not be started, the last time
         self._ended: dict[int, Callable[[OSError | None], object]] = {}  # what to call at the end of a job
 
     def send(self, socket: int, pieces: Sequence[Piece], ended: Callable[[OSError | None], object]) -> int | None:
@@ -65,9 +66,10 @@ class RegionSender:
             return None
         try:
             native: NativeSender = self._start()
-        except OSError as error:
-            log.warning("large answers are sent without a thread of their own: %s", error)
-            self._start = None
+        except OSError as error:  # a limit of the system; the next job tries again
+            if not self._failed:
+                log.warning("large answers are sent without a thread of their own for now: %s", error)
+            self._failed = True
             return None
         self._loop.add_reader(native.fileno(), self._take_ends)
         self._native = native
@@ -93,11 +95,11 @@ class RegionSender:
             self._ended[job] = lambda _: released()
 
     def close(self) -> None:
-        """End the thread. Connections must be closed before."""
+        """End the thread, and every job. Connections should be closed before."""
         native, self._native, self._start = self._native, None, None
         if native is not None:
             self._loop.remove_reader(native.fileno())
             native.stop()
-            for ended in list(self._ended.values()):  # of cancelled jobs
-                ended(None)
-            self._ended.clear()
+            unfinished, self._ended = self._ended, {}
+            for ended in unfinished.values():  # those of cancelled jobs ignore the error
+                ended(OSError(errno.ECANCELED, os.strerror(errno.ECANCELED)))
