@@ -136,28 +136,35 @@ def test_a_failed_job_is_told_with_its_error(
     play(story)
 
 
-def test_a_cancelled_job_sends_nothing_to_the_next_owner_of_its_descriptor(content: tuple[int, bytes]) -> None:
-    file, _ = content
+def test_cancelled_jobs_send_nothing_to_the_next_owners_of_their_descriptors(content: tuple[int, bytes]) -> None:
+    """Many at once, so that the thread knows already that they are ready while it is at work on one of them."""
+    slowly: list[Any] = [(content[0], 0, 1)] * 1000
 
     async def story(sender: RegionSender) -> None:
         ends: list[object] = []
-        for _ in range(200):
-            ours, theirs = sockets.socketpair()
-            ours.setblocking(False)
-            job = sender.send(ours.fileno(), [(file, 0, SIZE)], ends.append)
-            assert job is not None
-            released = asyncio.Event()
-            number = ours.fileno()
-            sender.cancel(job, lambda ours=ours, released=released: (ours.close(), released.set()))
-            await released.wait()
-            theirs.close()
-            next_ours, next_theirs = sockets.socketpair()  # gets the same numbers
-            assert number in (next_ours.fileno(), next_theirs.fileno())
-            with next_ours, next_theirs:
-                for one in (next_ours, next_theirs):
-                    one.setblocking(False)
-                    with pytest.raises(BlockingIOError):
-                        one.recv(1)
+        for _ in range(10):
+            clients, jobs = [sockets.socketpair() for _ in range(40)], list[int | None]()
+            for ours, _ in clients:
+                ours.setblocking(False)
+                jobs.append(sender.send(ours.fileno(), slowly, ends.append))
+            numbers, closed = {ours.fileno() for ours, _ in clients}, list[int]()
+            for job, (ours, _) in zip(jobs, clients, strict=True):
+                assert job is not None
+                sender.cancel(job, lambda ours=ours, closed=closed: (ours.close(), closed.append(1)))
+            await until(lambda closed=closed: len(closed) == 40)
+            kind = sockets.SOCK_STREAM | sockets.SOCK_NONBLOCK
+            following = [sockets.socketpair(sockets.AF_UNIX, kind) for _ in clients]
+            opened = [one for pair in following for one in pair]
+            assert numbers <= {one.fileno() for one in opened}, "they get the same numbers"
+            probe, reads = sockets.socketpair()
+            passed: list[object] = []
+            sender.send(probe.fileno(), [b"x"], passed.append)
+            await until(lambda passed=passed: passed)  # until then it has forgotten the jobs before
+            for one in opened:
+                with pytest.raises(BlockingIOError):
+                    one.recv(1)
+            for one in (probe, reads, *opened, *(theirs for _, theirs in clients)):
+                one.close()
         assert ends == [], "nobody waits for a cancelled job"
 
     play(story)
