@@ -29,7 +29,7 @@ def hold(broker, plan):
 ottla.serve.announce = hold
 """
 READ = """
-def read(self, config_for):
+def read(self, config_for, **options):
     print("reading", flush=True)
     while True:
         time.sleep(0.01)
