@@ -171,9 +171,9 @@ def test_what_was_set_while_running_holds_from_the_next_start(tmp_path: Path, mo
     threads: list[int] = []
     opened = LogStore.open
 
-    def noted(self: LogStore, *arguments: Any) -> None:
+    def noted(self: LogStore, *arguments: Any, **options: Any) -> None:
         threads.append(self.config.num_recovery_threads_per_data_dir)
-        opened(self, *arguments)
+        opened(self, *arguments, **options)
 
     monkeypatch.setattr(LogStore, "open", noted)
     with BrokerThread(data=tmp_path) as running:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import struct
 import threading
@@ -72,6 +73,17 @@ def test_half_a_frame_holds_up_nobody_and_is_closed_when_idle(tmp_path: Path) ->
         assert all(is_closed(raw) for raw in halves), "connections.max.idle.ms"
         for raw in halves:
             raw.close()
+
+
+def test_clients_that_come_back_together_do_not_have_to_try_again(broker: Ottla) -> None:
+    """The broker is busy meanwhile. A client that does not fit into the queue would wait for a second or more."""
+    with contextlib.ExitStack() as stack:
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            waiting = [stack.enter_context(Raw(broker.port)) for _ in range(100)]
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+        assert all(raw.call(API_VERSIONS, 0, b"").int16() == 0 for raw in waiting)
 
 
 def test_a_vanished_client_costs_nothing(broker: Ottla) -> None:

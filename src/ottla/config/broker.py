@@ -217,7 +217,13 @@ class BrokerConfig(SecurityConfig):
         "Memory for partly received requests, over all connections. When it is used up, connections that start another "
         "request wait. -1: no common limit, each connection has its own.",
     )
-    socket_listen_backlog_size: int = integer(50, "Length of the queue of connections not yet accepted.", least=1)
+    socket_listen_backlog_size: int = integer(
+        4096,
+        "Length of the queue of connections not yet accepted.",
+        least=1,
+        differs="With Kafka's 50, a few hundred clients that connect at once, as after a restart, overflow the queue: "
+        "each that does not fit tries again after a second. The system may have a lower limit.",
+    )
     connections_max_idle_ms: int = long(
         10 * MINUTE_MS, "Close a connection that was idle for this long; negative: never."
     )
