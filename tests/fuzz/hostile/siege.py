@@ -8,10 +8,12 @@ compared with the quiet seconds before it. Idle connections stay open from the f
 
 At the end there is a table, and a verdict: the broker runs, no attack got what it should not, the log has no traceback,
 memory is bounded, and 99 % of the good client's requests took at most three times as long as in the quiet seconds (in
-three of four turns; by the clock, so only on a machine with nothing else to do; not in the suite). Real attackers have
-machines of their own: here they give way to the broker and to the good client when there are not enough processors for
-all. The system's scheduler still lets them wait, often for milliseconds. With `--real-time`, for root, the broker and
-the good client never wait for an attacker, nor for anything else on the machine.
+three of four turns; by the clock, so only on a machine with nothing else to do; not in the suite).
+
+Real attackers have machines of their own. Here they share the processors with the broker and the good client, so these
+two get real-time priority where the system permits it (to root): they never wait for an attacker, nor for anything else
+on the machine. With `--no-real-time` attackers only get the lowest normal priority. Then the scheduler lets the broker
+and the good client wait for a processor, often for milliseconds.
 """
 
 from __future__ import annotations
@@ -284,6 +286,16 @@ def set_real_time(priority: int) -> None:
     os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(priority))
 
 
+def may_set_real_time() -> bool:
+    policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        set_real_time(ATTACKERS)
+    except PermissionError:
+        return False
+    os.sched_setscheduler(0, policy, parameter)
+    return True
+
+
 @contextmanager
 def processors_awake() -> Iterator[None]:
     """A virtual processor that sleeps may need milliseconds to wake up, and in quiet seconds it sleeps more often. So
@@ -326,8 +338,14 @@ def main() -> int:
     parser.add_argument(
         "--only", action="append", default=[], choices=list(ASSAULTS), help="this attack; may be repeated"
     )
-    parser.add_argument("--real-time", action="store_true", help="the broker and the good client go first; for root")
+    parser.add_argument(
+        "--real-time",
+        action=argparse.BooleanOptionalAction,
+        default=may_set_real_time(),
+        help="the broker and the good client go first (default: where the system permits it)",
+    )
     options = parser.parse_args()
+    print("priority of the broker and the good client:", "real-time" if options.real_time else "normal", flush=True)
     with processors_awake():
         if options.real_time:
             set_real_time(DEFENDERS)  # the broker and the good client inherit it
