@@ -280,6 +280,7 @@ class BrokerProcess(FaultMethods):
         self._process: subprocess.Popen[bytes] | None = None
         self._control: ControlClient | None = None
         self._log: IO[bytes] | None = None
+        self.paused = False
         self.bootstrap = ""
         self.node_id = -1
         self.cluster_id = ""
@@ -403,14 +404,17 @@ class BrokerProcess(FaultMethods):
 
     def pause(self) -> None:
         """Suspend the broker until `resume`; its connections stay open (SIGSTOP)."""
+        self.paused = True
         freeze(self.pid)
 
     def resume(self) -> None:
         if self.running:
             os.kill(self.pid, signal.SIGCONT)
+        self.paused = False
 
     def _close(self) -> None:
         process, self._process = self._process, None
+        self.paused = False
         assert process is not None
         assert process.stdin is not None
         process.wait()

@@ -219,7 +219,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     for process in logging_brokers(item.config):
-        process.resume()  # a paused one would not answer
+        if process.paused:  # it would not answer
+            process.resume()
     for broker in item.config.stash.get(RUNNING, []):
         if broker.running:
             with suppress(OSError):  # the process has just ended

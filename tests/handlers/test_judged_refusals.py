@@ -256,8 +256,8 @@ def test_a_long_name_can_be_told_in_an_error(ottla: int) -> None:
         topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[offset])],
     )
     topic = CreatableTopic(name=LONGEST, num_partitions=1, replication_factor=1, assignments=[], configs=[])
-    with Wired(ottla) as wired:
-        wired.ask(commit, 8)
+    with Scene(ottla).wired as wired:
+        wait_until(lambda: not wired.ask(commit, 8).topics[0].partitions[0].error_code)
         told = ConsumerGroupDescribeRequest(group_ids=[LONGEST], include_authorized_operations=False)
         assert wired.ask(told, 1).groups[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
         another = DescribeGroupsRequest(groups=[LONGEST[1:]])
