@@ -72,10 +72,25 @@ def test_readers_and_writers_are_made_without_a_cluster() -> None:
 def test_a_wrong_option_is_found_before_anything_is_planned() -> None:
     with pytest.raises(Failed, match="there is no option nonsense"):
         source(nonsense="1").schema()
-    with pytest.raises(Failed, match="a stream has no end"):
-        source(endingOffsets="latest").streamReader(columns(headers=False))
     with pytest.raises(Failed, match="starts at latest"):
         source(startingOffsets="latest").reader(columns(headers=False))
+
+
+@pytest.mark.parametrize(
+    ("given", "schema", "sentence"),
+    [
+        ({"endingOffsets": "latest"}, columns(headers=False), "a stream has no end"),
+        ({}, columns(headers=True), "the columns of a topic are fixed"),
+    ],
+)
+def test_a_stream_that_cannot_be_is_refused_when_it_is_planned(
+    given: dict[str, str], schema: StructType, sentence: str
+) -> None:
+    """Not when its reader is made: the error that a user sees would end with one of PySpark's own."""
+    made = source(**given).streamReader(schema)
+    with pytest.raises(Failed, match=sentence):
+        made.initialOffset()
+    made.stop()
 
 
 @pytest.mark.parametrize(

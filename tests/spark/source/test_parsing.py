@@ -60,6 +60,7 @@ def test_a_text_is_the_value_that_spark_would_read(read: Callable[[str], object]
         (parsing.duration_ms, "soon", "500ms"),
         (parsing.topics, " , ", "one topic"),
         (parsing.pattern, "a(", "regular expression"),
+        (parsing.pattern, "[a-z&&[^b]]", "regular expression"),
         (parsing.partitions, "visits", '{"visits":[0,1]'),
         (parsing.partitions, "{}", '{"visits":[0,1]'),
         (parsing.partitions, '{"visits":0}', '{"visits":[0,1]'),

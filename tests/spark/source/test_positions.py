@@ -84,6 +84,7 @@ def test_a_pattern_never_means_the_topics_of_the_cluster_itself(cluster: Cluster
         ({"subscribe": "placed,absent,gone"}, "topics absent, gone do not exist"),
         ({"subscribe": "absent"}, "topic absent does not exist"),
         ({"assign": '{"placed":[0,3]}'}, "topic placed has partitions 0 to 2, not 3: correct assign"),
+        ({"assign": '{"placed":[-1]}'}, "topic placed has partitions 0 to 2, not -1: correct assign"),
         ({"assign": '{"absent":[0]}'}, "topic absent does not exist"),
     ],
 )

@@ -86,8 +86,7 @@ class OttlaDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from ottla.spark.source.stream import OttlaStreamReader
 
-        options = SourceOptions.load(self.options).for_stream()
-        return OttlaStreamReader(options, check_schema(schema, options))
+        return OttlaStreamReader(SourceOptions.load(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from ottla.spark.sink.writers import OttlaWriter

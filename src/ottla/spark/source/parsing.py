@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ottla.client.cluster import TopicPartition
@@ -101,9 +102,12 @@ def topics(text: str) -> tuple[str, ...]:
 
 
 def pattern(text: str) -> str:
+    """What Java reads otherwise is refused: [a-z&&[^b]], an intersection there, would silently match no topic."""
     try:
-        re.compile(string(text))
-    except re.error as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)
+            re.compile(string(text))
+    except (re.error, FutureWarning) as error:
         raise ValueError(f"a regular expression that Python's re module accepts ({error})") from None
     return text.strip()
 

@@ -42,7 +42,8 @@ def select_partitions(cluster: Cluster, options: SourceOptions) -> SelectedParti
         names = sorted({where.topic for where in assigned})
         found = _find_topics(cluster, names)
         for where in assigned:
-            if not 0 <= where.partition < (count := found[where.topic].partitions):
+            count = found[where.topic].partitions
+            if not 0 <= where.partition < count:
                 raise Failed(
                     f"topic {where.topic} has partitions 0 to {count - 1}, not {where.partition}: correct assign"
                 )

@@ -35,6 +35,7 @@ from ottla.client.failure import Failed
 from ottla.spark.source import checkpoint, planning, positions
 from ottla.spark.source.admission import advance, early, failure, pending, ranges
 from ottla.spark.source.checkpoint import Position
+from ottla.spark.source.data_source import check_schema
 from ottla.spark.source.lookout import Lookout
 from ottla.spark.source.planning import Range, Split
 from ottla.spark.source.progress import Announcement, Progress, announce, explain
@@ -69,13 +70,18 @@ class First(Split):
 
 class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        """Both are checked by the planner: the last line of an error raised while PySpark makes a reader is PySpark's,
+        about a variable of its own."""
         self._options = options
+        self._schema = schema
         self._planner: Planner | None = None
 
     @property
     def planner(self) -> Planner:
         if self._planner is None:
-            self._planner = Planner(self._options)
+            options = self._options.for_stream()
+            check_schema(self._schema, options)
+            self._planner = Planner(options)
             self._end_politely()
         return self._planner
 
