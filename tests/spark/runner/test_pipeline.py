@@ -85,6 +85,8 @@ def test_wrong_options_are_refused_by_name(make: Callable[..., Run], options: di
         ({"size": "many"}, lambda run: run.integer("size"), "size=many: expected a whole number"),
         ({"share": "half"}, lambda run: run.number("share"), "share=half: expected a number"),
         ({"wide": "perhaps"}, lambda run: run.flag("wide"), "wide=perhaps: expected true or false"),
+        ({"size": "0"}, lambda run: run.integer("size", least=1), "size=0: expected a whole number, at least 1"),
+        ({"window": "0s"}, lambda run: run.seconds("window", above_zero=True), "window=0s: expected a duration above"),
         ({"window": "long"}, lambda run: run.seconds("window"), "window=long: expected a duration such as 30 seconds"),
     ],
 )

@@ -1,6 +1,7 @@
 """The command line of a pipeline: the flags of every run, and `name=value` pairs."""
 
 import argparse
+import math
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -63,7 +64,7 @@ def add_state(add: Add, name: str) -> None:
     add("--once", action="store_true", help="process the records that are there, then end")
     add(
         "--every",
-        type=float,
+        type=from_zero,
         default=1.0,
         metavar="SECONDS",
         help="seconds from one micro-batch to the next; 0: no pause (default: 1)",
@@ -85,17 +86,35 @@ def add_made_up_input(add: Add) -> None:
     add("--generate-only", action="store_true", help="generate input and end")
     add(
         "--rate",
-        type=float,
+        type=above_zero,
         metavar="N",
         help="generated records per second (default: 100 during a run, else no limit)",
     )
     add(
         "--count",
-        type=int,
+        type=from_one,
         metavar="N",
         help=f"generated records in all (default: until stopped; {ONCE_COUNT:,} for a run that ends)",
     )
     add("--seed", type=int, default=0, metavar="N", help="the same seed generates the same input (default: 0)")
+
+
+def from_zero(text: str) -> float:
+    if not 0 <= (found := float(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 on")
+    return found
+
+
+def from_one(text: str) -> int:
+    if (found := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 on")
+    return found
+
+
+def above_zero(text: str) -> float:
+    if not 0 < (found := float(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
+    return found
 
 
 def pairs(flag: str, texts: Iterable[str]) -> dict[str, str]:

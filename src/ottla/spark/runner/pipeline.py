@@ -135,12 +135,16 @@ class Run:
     def __getitem__(self, option: str) -> str:
         return self.values[option]
 
-    def integer(self, option: str) -> int:
+    def integer(self, option: str, *, least: int | None = None) -> int:
         text = self[option]
+        span = "" if least is None else f", at least {least}"
         try:
-            return int(text.replace("_", ""))
+            found = int(text.replace("_", ""))
         except ValueError:
-            raise UsageError(f"{option}={text}: expected a whole number") from None
+            raise UsageError(f"{option}={text}: expected a whole number{span}") from None
+        if least is not None and found < least:
+            raise UsageError(f"{option}={text}: expected a whole number{span}")
+        return found
 
     def number(self, option: str) -> float:
         text = self[option]
@@ -155,12 +159,14 @@ class Run:
             raise UsageError(f"{option}={text}: expected true or false")
         return text in ("true", "yes", "1")
 
-    def seconds(self, option: str) -> float:
+    def seconds(self, option: str, *, above_zero: bool = False) -> float:
         """A duration such as `30 seconds`, `5m` or `90`."""
         text = self[option]
         found = DURATION.fullmatch(text)
         if not found:
             raise UsageError(f"{option}={text}: expected a duration such as 30 seconds, 5m or 1 hour")
+        if above_zero and not float(found[1]):
+            raise UsageError(f"{option}={text}: expected a duration above zero")
         unit = found[2] or "s"
         return float(found[1]) * UNIT_S.get(unit[:2], UNIT_S[unit[0]])
 

@@ -115,7 +115,12 @@ def events(run: Run, group: str, *, headers: bool = False) -> "DataFrame":
     """A row for each record. `ahead` marks an event too far after its record; other later times are cut to the
     record's."""
     more = ("headers",) if headers else ()
-    rows = run.stream(run["events"], group=group, maxOffsetsPerTrigger=run["rows"], includeHeaders=str(headers).lower())
+    rows = run.stream(
+        run["events"],
+        group=group,
+        maxOffsetsPerTrigger=str(run.integer("rows", least=1)),
+        includeHeaders=str(headers).lower(),
+    )
     ahead = F.make_dt_interval(secs=F.lit(run.seconds("ahead")))
     read_at = F.current_timestamp()  # of the batch: the same when it is repeated
     return (
@@ -141,7 +146,7 @@ def live(run: Run) -> "StreamingQuery":
         run.ensure_topic(topic, PARTITIONS)
     everything = events(run, "activity-live", headers=bool(letters)).observe(ASIDE, F.count_if(~whole()).alias("count"))
     timed = everything.where(whole()).withWatermark("at", f"{run.seconds('late')} seconds")
-    output = sessions(timed, run.seconds("gap"), run["sessions"]).union(minutes(timed, run["minutes"]))
+    output = sessions(timed, run.seconds("gap", above_zero=True), run["sessions"]).union(minutes(timed, run["minutes"]))
     if letters:
         reason = F.when(F.col("ahead"), "its time is after that of its record").otherwise("it is not an event")
         output = output.union(letter_rows(everything.where(~whole()), reason, run["events"], letters))
@@ -198,7 +203,7 @@ def report(run: Run) -> list[str]:
     tables = Daily(place / "tables", run["format"])
     rows = read(run.spark, kept.location, [name for name in files if day_of(name) in changed], struct(KEPT))
     rows = rows.withColumn("ahead", F.coalesce("ahead", F.lit(False)))  # files of an older version lack it
-    here = number_visits(rows.where(whole()), run.seconds("gap")).cache()
+    here = number_visits(rows.where(whole()), run.seconds("gap", above_zero=True)).cache()
     frames = compute_tables(here) | {"days": totals(rows, here)}
     for name, frame in frames.items():
         tables.replace(name, changed, frame.withColumn("day", F.col("day").cast("string")).toArrow())
@@ -317,7 +322,7 @@ def generate(run: Run) -> None:
 
 def records(run: Run, now: datetime) -> Iterator[Record]:
     """With a rate: live events from now on. Without: some days of events, with quiet nights."""
-    think_s = min(20.0, run.seconds("gap") / 5)
+    think_s = min(20.0, run.seconds("gap", above_zero=True) / 5)
     days = run.number("days")
     if run.rate:
         site = Site(run.seed, step_s=1 / run.rate, think_s=think_s)

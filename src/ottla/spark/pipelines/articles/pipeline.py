@@ -113,7 +113,9 @@ def run(run: Run) -> None:
 def rows(run: Run, option: str, group: str, schema: str) -> "DataFrame":
     """Articles of a topic, with their position and original text."""
     text = F.make_valid_utf8(F.col("value").cast("string"))  # Python would refuse the whole batch for one invalid byte
-    frame = run.stream(run[option], group=group, maxOffsetsPerTrigger=run["rows"], includeHeaders="true")
+    frame = run.stream(
+        run[option], group=group, maxOffsetsPerTrigger=str(run.integer("rows", least=1)), includeHeaders="true"
+    )
     record = F.struct("key", "value", "headers").alias("record")
     return frame.select(
         "partition", "offset", record, text.alias("value"), F.from_json(text, schema).alias("article")
@@ -175,7 +177,7 @@ def unique(run: Run) -> "StreamingQuery":
             "within one: give a topic with one partition, with --option clean=..."
         )
     articles = rows(run, "clean", "articles-unique", CLEAN).where("id is not null and text is not null")
-    step = new_step(run["unique"], run["duplicates"], run.integer("remember"), run.number("likeness"))
+    step = new_step(run["unique"], run["duplicates"], run.integer("remember", least=1), run.number("likeness"))
     output = (
         articles.select("offset", "id", "text", "value", F.lit("articles").alias("all"))
         .groupBy("all")
@@ -351,7 +353,7 @@ def weights(column: "pa.Array") -> "pa.Array":
 def generate(run: Run) -> None:
     run.ensure_topic(run["articles"], PARTITIONS)
     run.ensure_topic(run["users"], PARTITIONS, cleanup_policy="compact")
-    run.send(people(run["users"], run.seed, run.integer("people")))
+    run.send(people(run["users"], run.seed, run.integer("people", least=1)))
     if run["feeds"]:
         run.send(from_feeds(run))
     else:

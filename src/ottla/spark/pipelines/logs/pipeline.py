@@ -129,7 +129,7 @@ def tidy(run: Run, table: Archive, query: str, files: int) -> None:
 
 
 def lines(run: Run) -> "DataFrame":
-    return parse_lines(run.stream(run["topic"], group="logs", maxOffsetsPerTrigger=run["rows"]))
+    return parse_lines(run.stream(run["topic"], group="logs", maxOffsetsPerTrigger=str(run.integer("rows", least=1))))
 
 
 def parse_lines(rows: "DataFrame") -> "DataFrame":
@@ -186,7 +186,7 @@ def records(run: Run, now: datetime) -> Iterator[Record]:
     at = began(run["start"]) or now
     step = timedelta(seconds=1 / run.rate if run.rate else 10)
     random = Random(run.seed)
-    hosts = [f"web-{number}" for number in range(1, run.integer("hosts") + 1)]
+    hosts = [f"web-{number}" for number in range(1, run.integer("hosts", least=1) + 1)]
     while True:
         host, (file, line) = random.choice(hosts), make_line(random, at)
         yield Record(run["topic"], host, json.dumps({"host": host, "file": file, "line": line}))

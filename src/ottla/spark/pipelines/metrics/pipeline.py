@@ -79,7 +79,7 @@ def run(run: Run) -> None:
     for topic in (run["metrics"], run["windows"], run["alerts"], run["aside"], *([letters] if letters else [])):
         run.ensure_topic(topic, PARTITIONS)
     settings = WindowSettings(
-        window=round(run.seconds("window") * SECOND),
+        window=round(run.seconds("window", above_zero=True) * SECOND),
         late=round(run.seconds("late") * SECOND),
         ahead=round(run.seconds("ahead") * SECOND),
         rules=rules(run["rules"]),
@@ -108,7 +108,7 @@ def events(run: Run, *, headers: bool) -> "DataFrame":
     rows = run.stream(
         run["metrics"],
         group="metrics-windows",
-        maxOffsetsPerTrigger=run["rows"],
+        maxOffsetsPerTrigger=str(run.integer("rows", least=1)),
         includeHeaders=str(headers).lower(),
     )
     return rows.withColumn("event", F.from_json(text, SCHEMA)).select(
@@ -286,7 +286,7 @@ def generate(run: Run) -> None:
     if run.flag("sample"):
         run.send(sample_machine(run))
         return
-    hosts = run.integer("hosts")
+    hosts = run.integer("hosts", least=1)
     if run.rate:
         tick_s, start = hosts * len(MADE_UP) / run.rate, datetime.now(UTC)
     elif run.count:  # the last ones are of now: brokers refuse timestamps far ahead

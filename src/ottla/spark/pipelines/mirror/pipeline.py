@@ -65,7 +65,7 @@ def run(run: Run) -> None:
             target,
             here.id or "",
             seconds=run.seconds("round"),
-            transaction_bytes=run.integer("transaction.bytes"),
+            transaction_bytes=run.integer("transaction.bytes", least=1),
             fail_on_data_loss=run.flag("failOnDataLoss"),
         )
         pace = Pace(run.seconds("topics.every"), run.seconds("groups.every"), run.seconds("patience"))

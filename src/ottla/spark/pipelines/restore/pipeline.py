@@ -276,7 +276,7 @@ def tell(
 ) -> int:
     """Print rows of the table and a summary; returns the number of records read."""
     table = read_files(run.spark, place, [part.name for part in parts], frame.schema)
-    table.orderBy("key").show(run.integer("show"), truncate=60)
+    table.orderBy("key").show(run.integer("show", least=0), truncate=60)
     records, uncertain = between(run, spans, later=False).count(), 0
     if gaps(records, spans):
         before = between(run, spans, later=False).select("key").distinct()
@@ -307,7 +307,7 @@ def generate(run: Run) -> None:
 
 def records(run: Run) -> Iterator[Record]:
     """Accounts that are opened, changed, and sometimes closed."""
-    random, keys = Random(run.seed), run.integer("keys")
+    random, keys = Random(run.seed), run.integer("keys", least=1)
     balances: dict[str, int] = {}
     for change in count(1):
         account = f"account-{random.randrange(keys)}"
