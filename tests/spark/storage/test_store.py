@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from s3 import S3
 
 from ottla.client.failure import Failed
 from ottla.spark.storage.location import Location
-from ottla.spark.storage.store import Store
+from ottla.spark.storage.store import Store, unwritable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,3 +104,12 @@ def test_trouble_is_a_sentence(s3: S3) -> None:
     wrong = Location.parse("s3://bucket/t", {**s3.settings, "secret": "wrong"})
     with pytest.raises(Failed, match=r"^s3://bucket/t cannot be read"):
         Store(wrong).files()
+
+
+def test_a_full_disk_is_told_from_a_place_that_is_not_shared() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    assert (
+        unwritable("/t", full) == "files cannot be written to /t (No space left on device): make room there, and "
+        "start again"
+    )
+    assert "all workers share" in unwritable("/t", OSError(errno.ENOENT, "No such file or directory"))

@@ -12,6 +12,7 @@ inside the store, which appears atomically, and a removal. Names are relative to
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import uuid
@@ -34,6 +35,15 @@ HIDDEN: Final = "_ottla"  # readers of tables ignore names with this prefix
 COPIED_MAX: Final = 5 << 30  # S3 cannot copy a larger object in one request
 TOGETHER: Final = 8  # concurrent moves
 TROUBLE: Final = (OSError, pa.ArrowException)
+FULL: Final = {errno.ENOSPC, errno.EDQUOT}
+
+
+def unwritable(place: object, error: Exception) -> str:
+    """What to do if one of TROUBLE keeps a task from writing files, in a sentence."""
+    reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+    full = getattr(error, "errno", None) in FULL
+    todo = "make room there, and start again" if full else "it must be a place that all workers share"
+    return f"files cannot be written to {place} ({reason}): {todo}"
 
 
 class Found(NamedTuple):

@@ -21,7 +21,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
 from ottla.client.failure import Failed
-from ottla.spark.storage.store import TROUBLE, Store
+from ottla.spark.storage.store import TROUBLE, Store, unwritable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -96,10 +96,7 @@ def write(
             yield open_file.close()
             open_file = None
     except TROUBLE as error:
-        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-        raise Failed(
-            f"files cannot be written to {location} ({reason}): it must be a place that all workers share"
-        ) from None
+        raise Failed(unwritable(location, error)) from None
     finally:
         if open_file is not None:
             open_file.abandon()

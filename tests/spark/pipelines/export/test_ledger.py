@@ -268,12 +268,38 @@ def test_a_delta_table_of_another_shape_is_told(tmp_path: Path) -> None:
             delta(tmp_path, TableShape(headers=False, by_day=True))
 
 
-def made(kind: str, path: Path) -> FolderLedger | DeltaLedger:
-    return folder(path) if kind == "folder" else delta(path)
+@pytest.mark.parametrize("kind", ["folder", "delta"])
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [
+        (TableShape(headers=False, value="string"), "was written with value=binary: set that"),
+        (TableShape(headers=True), "was written with headers=false: set that"),
+    ],
+)
+def test_one_table_has_one_kind_of_files(tmp_path: Path, kind: str, other: TableShape, sentence: str) -> None:
+    ledger = made(kind, tmp_path)
+    ledger.commit([staged(ledger, 0, 10)], reached(10))
+    ledger.close()
+    for _ in range(2):  # what fails does not keep the lock
+        with pytest.raises(Failed, match=sentence):
+            made(kind, tmp_path, other)
+    made(kind, tmp_path).close()
 
 
-def folder(path: Path) -> FolderLedger:
-    return FolderLedger(Location.parse(path), SHAPE)
+def test_a_folder_whose_days_are_folders_keeps_them(tmp_path: Path) -> None:
+    ledger = folder(tmp_path, TableShape(headers=False, by_day=True))
+    ledger.commit([], reached(10))
+    ledger.close()
+    with pytest.raises(Failed, match="was written with partition=day: set that"):
+        folder(tmp_path)
+
+
+def made(kind: str, path: Path, shape: TableShape = SHAPE) -> FolderLedger | DeltaLedger:
+    return folder(path, shape) if kind == "folder" else delta(path, shape)
+
+
+def folder(path: Path, shape: TableShape = SHAPE) -> FolderLedger:
+    return FolderLedger(Location.parse(path), shape)
 
 
 def delta(path: Path, shape: TableShape = SHAPE) -> DeltaLedger:

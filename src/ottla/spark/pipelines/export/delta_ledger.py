@@ -44,6 +44,7 @@ class DeltaLedger:
         import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
         self._cluster = cluster
+        self._shape = shape
         self._schema = shape.schema()
         if shape.by_day:
             self._schema = self._schema.append(pa.field(DAY, pa.date32()))
@@ -127,6 +128,7 @@ class DeltaLedger:
             )
         except delta.exceptions.DeltaError as error:
             raise Failed(f"cannot create a Delta table at {self._store}: {error}") from None
+        self._shape.check(options_of(table), self._store)
         there = table.metadata().partition_columns
         if there != self._by:
             raise Failed(
@@ -134,3 +136,12 @@ class DeltaLedger:
                 f"{'day' if there == [DAY] else 'none'}, or choose another path"
             )
         return table
+
+
+def options_of(table: Any) -> dict[str, str]:
+    """The options that a Delta table was written with, as far as its columns show them."""
+    kinds = {field.name: getattr(field.type, "type", "") for field in table.schema().fields}
+    return {
+        **{name: kinds[name] for name in ("key", "value") if name in kinds},
+        "headers": str("headers" in kinds).lower(),
+    }

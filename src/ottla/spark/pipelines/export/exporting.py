@@ -32,10 +32,10 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 from ottla.client.failure import Failed
 from ottla.spark.pipelines.export.letters import AsideFile
 from ottla.spark.source import reading
-from ottla.spark.storage.store import TROUBLE, Store
+from ottla.spark.storage.store import TROUBLE, Store, unwritable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ottla.client.cluster import TopicPartition
     from ottla.spark.source.options import SourceOptions
@@ -64,6 +64,21 @@ class TableShape:
     file_bytes: int = 128 << 20
     group_bytes: int = 32 << 20  # of a row group, before encoding
     synced: bool = False
+
+    def options(self) -> dict[str, str]:
+        """The options that every run that writes to one table must share, or readers would find two kinds of files."""
+        return {
+            "key": self.key,
+            "value": self.value,
+            "headers": str(self.headers).lower(),
+            "partition": "day" if self.by_day else "none",
+        }
+
+    def check(self, there: Mapping[str, str], place: object) -> None:
+        """Raise Failed unless the table at this place was written with the same options."""
+        for name, own in self.options().items():
+            if (other := there.get(name, own)) != own:
+                raise Failed(f"the table at {place} was written with {name}={other}: set that, or choose another path")
 
     def schema(self) -> pa.Schema:
         """The schema for readers; `day` is in the name of the folder instead."""
@@ -127,9 +142,7 @@ def write(
     except Failed as error:
         return ExportedRange(split.where, split.start, split.stop, error=str(error))
     except TROUBLE as error:
-        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-        text = f"files cannot be written to {folder} ({reason}): it must be a place that all workers share"
-        return ExportedRange(split.where, split.start, split.stop, error=text)
+        return ExportedRange(split.where, split.start, split.stop, error=unwritable(folder, error))
     rows = sum(file.rows for file in files)
     return ExportedRange(split.where, split.start, split.stop, rows, tuple(files), put_aside)
 

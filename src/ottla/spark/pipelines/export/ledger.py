@@ -8,7 +8,7 @@
         staging/<run>/….part            files of tasks, not yet or never committed
         commits/00000000000000000007.json
             {"cluster": id, "ids": {topic: id}, "offsets": {topic: {partition: next offset}},
-             "staging": run, "files": [[staged, name], …]}
+             "staging": run, "files": [[staged, name], …], "options": {name: value}}
 
 The decision is one file: a commit is created under its number, which fails if the number is taken, so that only one of
 two drivers gets it (a link on a disk, a conditional put in a store). Before it the files are invisible. After it they
@@ -88,6 +88,7 @@ class FolderLedger:
 
     def _begin(self) -> None:
         self._number, self._last = self._read()
+        self._shape.check(self._last.get("options", {}), self._store)
         if self._number >= 0 and self._store.exists(f"{STAGING}/{self._last['staging']}"):
             self._finish()
 
@@ -112,6 +113,7 @@ class FolderLedger:
             "ids": dict(reached.ids),
             "staging": self._run,
             "files": [[file.staged, file.name] for file in files],
+            "options": self._shape.options(),
         }
         check_staged(self._store, self._run, files)
         if self._shape.synced:

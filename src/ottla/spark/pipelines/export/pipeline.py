@@ -81,7 +81,7 @@ def run(run: Run) -> None:
         by_day=run["partition"] == "day",
         compression=run["compression"],
         level=run.integer("level") if run["level"] else None,
-        file_bytes=run.integer("file.bytes"),
+        file_bytes=run.integer("file.bytes", least=1),
         synced=run.flag("sync"),
     )
     source = SourceOptions.load(
@@ -179,7 +179,8 @@ class Export:
         """Write and commit new records, up to a limit. Returns whether there are more."""
         ids, ends = self._ends()
         reached = self._ledger.read_progress({where: ids[where.topic] for where in ends})
-        ranges = self._ranges(reached, ids, ends)
+        firsts = offsets.earliest(self._cluster, ends)
+        ranges = self._ranges(reached, ids, ends, firsts)
         splits, more = self._splits(ranges)
         if splits:
             try:
@@ -193,7 +194,7 @@ class Export:
             reached = self._commit(written, ranges, reached, ids)
             self._trouble.over()
         rows = sum(one.rows for one in written) if splits else 0
-        self._rounds.done(rows, {where: reached.offsets.get(where, 0) for where in ends}, ends)
+        self._rounds.done(rows, {where: reached.offsets.get(where, firsts[where]) for where in ends}, ends)
         return more
 
     def _ends(self) -> tuple[dict[str, str], dict[TopicPartition, int]]:
@@ -211,13 +212,18 @@ class Export:
             ends = {where: self._bounds[where] for where in wheres if where in self._bounds}
         return {name: str(topics[name].id or name) for name in chosen}, ends
 
-    def _ranges(self, reached: TableProgress, ids: dict[str, str], ends: dict[TopicPartition, int]) -> list[Range]:
+    def _ranges(
+        self,
+        reached: TableProgress,
+        ids: dict[str, str],
+        ends: dict[TopicPartition, int],
+        firsts: dict[TopicPartition, int],
+    ) -> list[Range]:
         if reached.cluster is not None and reached.cluster != self._cluster.id:
             raise Failed(
                 f"the table has records of cluster {reached.cluster}, but {self._run.bootstrap} is "
                 f"{self._cluster.id}: export to another path"
             )
-        firsts = offsets.earliest(self._cluster, ends)
         found = []
         for where, end in ends.items():
             start, first = reached.offsets.get(where), firsts[where]
