@@ -130,7 +130,7 @@ def test_spark_gets_the_same_options(
         (["--topics", "nowhere"], 1, "topic nowhere does not exist at the source"),
         (["--topics", "a(", "--once"], 1, "a( is neither a name nor a regular expression"),
         (["--groups", "(", "--once"], 1, "groups=( is not a regular expression"),
-        (["--to", "127.0.0.1:1"], 1, "127.0.0.1:1"),
+        (["--to", "127.0.0.1:1"], 1, "nothing answers at 127.0.0.1:1 (Connection refused; see --to)"),
         (["--to", "{source}", "--once"], 1, "source and target are the same cluster"),
         (["--from-properties", "/nowhere.properties"], 1, "/nowhere.properties cannot be read"),
         (["--json", "--spark"], 2, "--json cannot be combined with --spark"),

@@ -73,8 +73,8 @@ def mirror(
     Exit codes: 0 done or stopped (Ctrl-C), 1 failed, 2 invalid command line.
     """
     if not spark:
-        reach(source, None)
-        reach(to, None)
+        reach(source, None, "--from")
+        reach(to, None, "--to")
     options = {
         "to": to,
         "topics": topics,

@@ -19,8 +19,8 @@ TOLD_S_MAX = 8.0  # the same for an advertised address
 PROBES_MAX = 16  # addresses tried at once
 
 
-def reach(bootstrap: str, security: Security | None) -> list[str]:
-    """The advertised addresses. Raises Failed, with the address in the message, when no broker answers.
+def reach(bootstrap: str, security: Security | None, flag: str = "--bootstrap") -> list[str]:
+    """The advertised addresses. Raises Failed, with the address and its flag in the message, when no broker answers.
 
     Without `security` it only checks that the port is open, and returns no addresses.
     """
@@ -33,7 +33,7 @@ def reach(bootstrap: str, security: Security | None) -> list[str]:
             reasons.append(str(error))
         except OSError as error:
             reasons.append(explain(error))
-    raise silence(bootstrap, f"{reasons[-1]}; see --bootstrap")
+    raise silence(bootstrap, f"{reasons[-1]}; see {flag}")
 
 
 def ask(address: Address, security: Security) -> list[str]:

@@ -35,6 +35,16 @@ def test_a_funnel_says_what_is_left() -> None:
     ]
 
 
+@pytest.mark.parametrize("most", [1, 1_710, 123_456_789])
+def test_figures_end_inside_the_picture(most: int) -> None:
+    """A character is up to 8 wide in 13 px."""
+    svg = ElementTree.fromstring(funnel([("all", most), ("cart", 1)], what="visits"))
+    (_, _, width, _) = svg.attrib["viewBox"].split()
+    for text in svg.iter("text"):
+        if text.get("text-anchor") != "end":
+            assert float(text.attrib["x"]) + 8 * len(text.text or "") <= float(width)
+
+
 @pytest.mark.parametrize("plot", [columns, ranking, funnel])
 def test_names_stay_names(plot: type) -> None:
     svg = plot([(EVIL, 3), ("", 0)], what=EVIL)

@@ -203,7 +203,7 @@ def test_retention_that_overtakes_is_told(bench: Bench) -> None:
     assert not outcome.passing
     assert outcome.error == (
         f"{bench.name} partition 0 now begins at offset 4 at the source, but was copied only up to 2: retention has "
-        "deleted 2 offsets; to continue at offset 4, set failOnDataLoss=false"
+        "deleted 2 offsets; to continue at offset 4, set failOnDataLoss=false (`ottla mirror --skip-lost`)"
     )
     lenient = Job(bench.name, bench.job.source, bench.job.target, bench.job.cluster, fail_on_data_loss=False)
     outcome = bench.copy(lenient)

@@ -23,7 +23,8 @@ svg .rule { stroke: var(--line); stroke-width: 1; }
 WIDTH: Final = 760
 ROW: Final = 26
 LABEL: Final = 210  # width of the names to the left of ranked bars
-NUMBER: Final = 90  # and of the figures to the right
+NUMBER: Final = 90  # and of the figures to the right, at least
+DIGIT: Final = 8  # width of a character there
 LETTERS_MAX: Final = 30
 
 
@@ -67,7 +68,7 @@ def funnel(values: Sequence[tuple[str, int]], *, what: str) -> str:
 
 def rows(values: Sequence[tuple[str, int]], *, what: str, notes: Sequence[str]) -> str:
     top = max((value for _, value in values), default=0) or 1
-    room = WIDTH - LABEL - NUMBER
+    room = WIDTH - LABEL - max(NUMBER, 6 + DIGIT * max(map(len, notes), default=0))
     parts = []
     for index, ((label, value), note) in enumerate(zip(values, notes, strict=True)):
         y = index * ROW

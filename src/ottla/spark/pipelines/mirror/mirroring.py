@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ottla.spark.pipelines.mirror.copying import Copied
     from ottla.spark.pipelines.mirror.endpoint import Endpoint
 
+ON_LOSS: Final = "set failOnDataLoss=false (`ottla mirror --skip-lost`)"
 GROUP: Final = "ottla-mirror-"  # plus the mirror's name: the group at the target with its positions
 KEPT_S: Final = 12 * 3600.0  # after this time, what was committed at the target is committed again, or it would expire
 FENCED: Final = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
@@ -189,7 +190,8 @@ class Passage:
         except OutOfRange:
             if not job.fail_on_data_loss:
                 return position  # the next round finds out why, and continues with what is left
-            raise self._loss(position.offset, offsets.earliest(self._source, [part.where])[part.where]) from None
+            first = offsets.earliest(self._source, [part.where])[part.where]
+            raise Failed(f"{self._loss(position.offset, first)}; to continue there, {ON_LOSS}") from None
         except DamagedError as error:
             raise Failed(
                 f"{self._name} at the source: {error}; restore the partition from another replica, or exclude the topic"
@@ -248,7 +250,7 @@ class Passage:
         self, identity: ProducerIdentity, text: str, position: MirrorPosition
     ) -> tuple[ProducerIdentity, MirrorPosition]:
         if self._job.fail_on_data_loss:
-            raise Failed(f"{text}; to continue at offset {position.offset}, set failOnDataLoss=false")
+            raise Failed(f"{text}; to continue at offset {position.offset}, {ON_LOSS}")
         self._progress.notes.append(f"{text}; continuing at offset {position.offset}")
         return self._move_to(identity, position)
 

@@ -150,7 +150,7 @@ class Roster:
         if any(ends.values()) and not self._append:
             raise Failed(
                 f"topic {twin.name} at the target has records that no mirror wrote: choose a prefix, or set "
-                "existing=append to copy after them"
+                "existing=append (`ottla mirror --append`) to copy after them"
             )
         return {where.partition: end for where, end in ends.items()}
 
