@@ -346,6 +346,14 @@ def test_what_the_reader_leaves_out_does_not_end_or_hold_up_the_process() -> Non
     ]
 
 
+def test_a_symbol_that_the_schema_does_not_have_is_named_as_such() -> None:
+    colour = {"type": "enum", "name": "Colour", "symbols": ["RED", "BLUE"]}
+    schema = {"type": "record", "name": "Paint", "fields": [{"name": "colour", "type": colour}]}
+    good, bad = read([b"\x02", b"\x08"], schema, outcome=Outcome(error="why"))
+    assert good == {"colour": "BLUE", "why": None}
+    assert "that the schema does not have" in bad["why"]
+
+
 def test_bad_bytes_become_null_with_a_reason_or_fail_the_query() -> None:
     good = written(V1, {"id": 7, "old": "", "name": "tea"})
     torn, long, wild, text = good[:-1], good + b"\0", b"\xff" * 12, b"\x0e\x00\x02\xff"
@@ -357,6 +365,7 @@ def test_bad_bytes_become_null_with_a_reason_or_fail_the_query() -> None:
         assert {name: rows[row][name] for name in ("id", "old", "name")} == {"id": None, "old": None, "name": None}
         assert rows[row]["why"].startswith(f"a value of {len(value)} bytes")
     assert "end too early" in rows[1]["why"]
+    assert "end too early" in rows[6]["why"]
     assert "1 bytes are left over" in rows[3]["why"]
     assert [row is not None for row in read(values, V1, outcome=Outcome())] == [True] + [False] * 6
     sentence = (
@@ -404,7 +413,7 @@ def test_a_schema_that_cannot_be_is_refused_in_a_sentence(schema: Any, sentence:
         (pa.array([{"id": 1, "old": ""}]), "the column has no field name, which Order needs"),
         (pa.array([{"id": "x", "old": "", "name": ""}]), "the column.id is string, where the schema has int: cast it"),
         (pa.array([{"id": 1 << 40, "old": "", "name": ""}]), "the column.id does not fit int of the schema"),
-        (pa.array([{"id": None, "old": "", "name": ""}]), "cannot be written as"),
+        (pa.array([{"id": None, "old": "", "name": ""}]), "Order.id is null, but the schema needs a value"),
         (pa.array([1]), "the column is int64, where the schema has a struct .Order."),
     ],
 )

@@ -23,6 +23,7 @@ import pyarrow as pa
 from fastavro import _read_py as in_python
 from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException, UnknownType
+from fastavro.validation import ValidationError, validate
 from pyspark.sql.types import BinaryType
 
 from ottla.client.failure import Failed
@@ -45,6 +46,8 @@ BAD: Final = (
     EOFError, ValueError, LookupError, TypeError, ArithmeticError, MemoryError, StopIteration, RecursionError,
     SchemaResolutionError, pa.ArrowException,
 )  # fmt: skip
+TORN: Final = "string index out of range"  # what fastavro's compiled reader says where a number is cut off
+UNKNOWN: Final = "list index out of range"  # the same for the number of a symbol or of a member
 UNPARSED: Final = (
     SchemaParseException, UnknownType, LookupError, TypeError, ValueError, AttributeError, RecursionError,
 )  # fmt: skip
@@ -223,12 +226,28 @@ def encode_values(values: pa.Array, schema: Schema, prefix: bytes) -> pa.Array:
         try:
             fastavro.schemaless_writer(stream, wrote, row)
         except BAD as error:
-            raise Failed(f"{str(row)[:200]} cannot be written as {schema.what}: {reason(error)}") from None
+            why = find_null(row, wrote) or reason(error)
+            raise Failed(f"{str(row)[:200]} cannot be written as {schema.what}: {why}") from None
         made.append(stream.getvalue())
     return pa.array(made, pa.binary())
 
 
+def find_null(row: Any, wrote: Any) -> str:
+    """The field that is null although the schema does not allow it: writers only name a Python type. Or nothing."""
+    try:
+        validate(row, wrote)
+    except ValidationError as error:
+        return next(
+            (f"{one.field} is null, but the schema needs a value" for one in error.errors if one.datum is None), ""
+        )
+    except BAD:
+        pass
+    return ""
+
+
 def reason(error: BaseException) -> str:
-    if isinstance(error, EOFError):
+    if isinstance(error, EOFError) or TORN in str(error):
         return "its bytes end too early"
+    if UNKNOWN in str(error):
+        return "it has a symbol, or a member of a union, that the schema does not have"
     return " ".join(str(error).split()) or type(error).__name__
