@@ -106,11 +106,12 @@ def start_session(name: str, settings: SessionSettings) -> "SparkSession":
     local = (conf.get("spark.master") or "").startswith("local")
     for key, value in {**DEFAULTS, **(LOCAL if local else {})}.items():
         conf.setIfMissing(key, value)
+    SparkContext.getOrCreate(conf)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, before)  # at once: the rest takes a second, and Spark's would end it in the middle
     spark = SparkSession.builder.config(conf=conf).getOrCreate()
     # PySpark finds the source by itself, but tries only once, and gives up for good if its worker starts slowly.
     spark.dataSource.register(OttlaDataSource)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, before)
     return spark
 
 
