@@ -81,3 +81,26 @@ def test_what_was_moved_away_goes_whichever_controller_is_there(tmp_path: Path, 
             await stage.until(lambda: TOPIC not in image(stage).topics)
 
     stage.play(story)
+
+
+def test_a_recreated_topic_has_its_own_options_where_its_deletion_was_not_heard_of(tmp_path: Path) -> None:
+    """The controller that deleted it dies before it can say so; the next one only knows the new topic."""
+    stage = Stage(tmp_path)
+
+    async def story() -> None:
+        await stage.up(0)
+        await stage.up(1, 2)
+        await stage.create((0, 1), retention_ms="60000", cleanup_policy="compact")
+        await stage.until(lambda: TOPIC in image(stage).topics)
+        former = image(stage).topics[TOPIC]
+        assert controller(stage) == 0
+        stage.cut(0, 2)
+        await stage.delete()
+        await stage.until(lambda: (TOPIC, 0) not in stage.world.checks.states)
+        await stage.create((0, 1), max_message_bytes="2000000")
+        assert image(stage).topics[TOPIC] is former, "broker 2 must not know yet"
+        await stage.down(0)
+        await stage.until(lambda: image(stage).topics[TOPIC].id != former.id)
+        assert image(stage).topics[TOPIC].configs == {"max.message.bytes": "2000000"}
+
+    stage.play(story)

@@ -77,7 +77,7 @@ async def leader_and_isr(parts: Parts, call: Call, request: LeaderAndIsrRequest)
             return LeaderAndIsrResponse(error_code=code)
         states = request.topic_states if call.version >= ROLES_GROUPED else group_roles(request)
         named = [topic for topic in states if is_name(topic.topic_name)]
-        configs = await configs_of(parts, [topic.topic_name for topic in named])
+        configs = await configs_of(parts, {topic.topic_name: topic.topic_id for topic in named})
         wanted = {(topic.topic_name, one.partition_index) for topic in named for one in topic.partition_states}
         await parts.store.make_way(wanted - parts.store.logs.keys())
         response = LeaderAndIsrResponse(error_code=0)
@@ -143,11 +143,18 @@ def group_roles(request: LeaderAndIsrRequest) -> list[LeaderAndIsrTopicState]:
     ]
 
 
-async def configs_of(parts: Parts, names: Iterable[str]) -> dict[str, Mapping[str, str]]:
-    """The options of these topics, from the image or from ZooKeeper."""
+async def configs_of(parts: Parts, ids: Mapping[str, bytes]) -> dict[str, Mapping[str, str]]:
+    """The options of these topics, from the image or from ZooKeeper.
+
+    The image may still have a former topic of that name, whose options could delete records of the new one.
+    """
     topics = parts.metadata.image.topics
-    found = {name: topic.configs for name in names if (topic := topics.get(name)) is not None}
-    missing = sorted({name for name in names if name not in found})
+    found = {
+        name: topic.configs
+        for name, topic_id in ids.items()
+        if (topic := topics.get(name)) is not None and not is_another(topic, topic_id)
+    }
+    missing = sorted(ids.keys() - found.keys())
     if missing:
         assert parts.membership is not None
         read = await parts.membership.read_configs(missing)
@@ -219,7 +226,7 @@ async def update_metadata(parts: Parts, call: Call, request: UpdateMetadataReque
         states = request.topic_states if call.version >= METADATA_GROUPED else group_metadata(request)
         if not is_sound(states, request.live_brokers):
             return UpdateMetadataResponse(error_code=ErrorCode.INVALID_REQUEST)
-        configs = await configs_of(parts, [topic.topic_name for topic in states])
+        configs = await configs_of(parts, {topic.topic_name: topic.topic_id for topic in states})
         present = parts.metadata.image  # read it only now: it may have changed during the wait
         put, gone = [], []
         for told in states:
@@ -262,8 +269,8 @@ def update_topic(
     before: image.Topic | None, told: UpdateMetadataTopicState, configs: Mapping[str, str]
 ) -> image.Topic | None:
     """The topic with the partitions of the request; None if it has no partitions left."""
-    if before is not None and any(told.topic_id) and any(before.id) and told.topic_id != before.id:
-        before = None  # a different topic of the same name
+    if before is not None and is_another(before, told.topic_id):
+        before = None
     partitions = {} if before is None else {one.index: one for one in before.partitions}
     for one in told.partition_states:
         if one.leader == DELETED:
@@ -275,6 +282,11 @@ def update_topic(
     identity = told.topic_id if any(told.topic_id) or before is None else before.id
     every = tuple(partitions.get(index) or UNTOLD._replace(index=index) for index in range(max(partitions) + 1))
     return image.Topic(told.topic_name, identity, every, configs if before is None else before.configs)
+
+
+def is_another(known: image.Topic, topic_id: bytes) -> bool:
+    """Whether this is the id of another topic of the same name. Before 2.8 there are no ids."""
+    return any(topic_id) and any(known.id) and topic_id != known.id
 
 
 def read_partition(told: UpdateMetadataPartitionState) -> image.Partition:
