@@ -35,7 +35,7 @@ from ottla.replica.offline import watch_directories
 from ottla.replica.throttle import Throttle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Container, Coroutine, Mapping
     from typing import Any
 
     from ottla.clock import Clock
@@ -120,7 +120,9 @@ class Joined:
     def _assemble(self, waits: Waits) -> None:
         store, config, clock, metadata = self._store, self._config, self._clock, self.metadata
         self.peers = peers = Connections(config.inter_broker.name, self._credentials())
-        self.membership = Membership(self._broker_epoch, self._options.read_topic_configs, self._read_controller_epoch)
+        self.membership = Membership(
+            self._broker_epoch, self._options.read_topic_configs, self._read_controller_epoch, self._read_topics
+        )
         self.throttle = self._throttle(lambda: metadata.config.leader_replication_throttled_rate)
         incoming = self._throttle(lambda: metadata.config.follower_replication_throttled_rate)
         self._fetchers = Fetchers(peers, metadata, store, broker_epoch=self._broker_epoch, throttle=incoming)
@@ -251,7 +253,7 @@ class Joined:
         The controller could not inform this broker then. It may do so again, but a new controller will not.
         """
         hosted, before = dict(self._store.logs), self.metadata.image
-        nodes = await self._read_topics()
+        nodes = await self._read_topic_nodes()
         malformed: set[str] = set()
         known = await asyncio.to_thread(znodes.image_of, nodes, malformed=malformed)
         async with self.membership.lock:
@@ -270,13 +272,23 @@ class Joined:
             if gone:
                 self.metadata.publish(present.without_topics(*gone))
 
-    async def _read_topics(self) -> Mapping[str, Znode]:
-        """The current topics. A ZooKeeper server may lag; it answers a write only when it has caught up."""
+    async def _read_topics(self) -> Container[str]:
+        """The names of the current topics."""
+        return frozenset(await self._read_now(self.metadata_store.children))
+
+    async def _read_topic_nodes(self) -> Mapping[str, Znode]:
+        return cast("Mapping[str, Znode]", await self._read_now(self.metadata_store.tree))
+
+    async def _read_now(self, read: Callable[[str], Awaitable[Any]]) -> Any:
+        """Read what is below the node of all topics now.
+
+        A ZooKeeper server may lag; it answers a write only when it has caught up.
+        """
         while True:
             try:
                 with suppress(NodeExists):
                     await self.metadata_store.create(znodes.TOPICS)
-                return cast("Mapping[str, Znode]", await self.metadata_store.tree(znodes.TOPICS))
+                return await read(znodes.TOPICS)
             except StoreError:
                 await asyncio.sleep(RETRY_S)
 

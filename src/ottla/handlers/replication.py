@@ -52,7 +52,7 @@ STOPS_WITH_EPOCHS = 3
 METADATA_GROUPED = 5
 DELETED = -2  # in place of a leader
 NO_EPOCH = -1
-FULL = 2  # type of UpdateMetadata: topics that it does not name are gone
+FULL = 2  # type of UpdateMetadata: it names all topics that the controller can read
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # by number: they were listener names once
 UNTOLD_MAX = 100_000  # partitions missing in the request below the highest one: they never had a leader
 UNTOLD = image.Partition(0, (), (), image.NO_LEADER, NO_EPOCH)
@@ -227,6 +227,9 @@ async def update_metadata(parts: Parts, call: Call, request: UpdateMetadataReque
         if not is_sound(states, request.live_brokers):
             return UpdateMetadataResponse(error_code=ErrorCode.INVALID_REQUEST)
         configs = await configs_of(parts, {topic.topic_name: topic.topic_id for topic in states})
+        named = {told.topic_name for told in states}
+        unnamed = [name for name in parts.metadata.image.topics if name not in named] if request.type == FULL else []
+        deleted = await membership.find_deleted(unnamed)
         present = parts.metadata.image  # read it only now: it may have changed during the wait
         put, gone = [], []
         for told in states:
@@ -236,9 +239,7 @@ async def update_metadata(parts: Parts, call: Call, request: UpdateMetadataReque
                 put.append(topic)
             elif told.topic_name in present.topics:
                 gone.append(told.topic_name)
-        if request.type == FULL:
-            named = {told.topic_name for told in states}
-            gone += [name for name in present.topics if name not in named]
+        gone += deleted
         new = parts.metadata.image._replace(
             controller_id=request.controller_id,
             brokers={one.id: read_broker(one, call.version) for one in request.live_brokers},

@@ -21,7 +21,7 @@ from ottla.cluster.metadata_store import StoreError
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 
     from ottla.cluster.image import Broker
 
@@ -38,15 +38,17 @@ class Membership:
         broker_epoch: Callable[[], int],
         read_configs: ConfigReader,
         read_controller_epoch: Callable[[], Awaitable[int]] | None = None,
+        list_topics: Callable[[], Awaitable[Container[str]]] | None = None,
     ) -> None:
         """`broker_epoch`: of this broker's current registration; `read_configs`: topic configs by name;
-        `read_controller_epoch`: the epoch in the store."""
+        `read_controller_epoch`: the epoch in the store; `list_topics`: the names that the store has now."""
         self.controller_epoch = 0
         self.lock = asyncio.Lock()
         self.awaited: dict[str, bytes] = {}  # topic ids by name
         self.brokers: Mapping[int, Broker] = {}  # those registered at the start, and this one
         self._read_configs = read_configs
         self._read_controller_epoch = read_controller_epoch
+        self._list_topics = list_topics
         self._broker_epoch = broker_epoch
 
     async def verify(self, controller_epoch: int) -> None:
@@ -93,3 +95,14 @@ class Membership:
                 return await self._read_configs(names)
             except StoreError:
                 await asyncio.sleep(RETRY_S)
+
+    async def find_deleted(self, names: Sequence[str]) -> Sequence[str]:
+        """Which of the topics that the controller does not know were deleted.
+
+        It does not know a topic with nodes that it cannot read either: somebody has edited them. Such a topic must not
+        lose what is deleted together with a topic, such as committed offsets.
+        """
+        if not names or self._list_topics is None:
+            return names
+        present = await self._list_topics()
+        return [name for name in names if name not in present]

@@ -39,7 +39,7 @@ class RequestBatch:
         self.news.update(dict.fromkeys(keys))
 
     def tell_everything(self, broker: int, keys: Iterable[Key]) -> None:
-        """Send a full update to one broker: `keys` are all partitions, and it forgets others."""
+        """Send a full update to one broker: `keys` are all partitions that have a leader or had one."""
         self.full[broker] = None
         self.everything = keys
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.cluster import znodes
+from ottla.cluster.control.memory import Lead
 from ottla.cluster.image import NO_LEADER
 from ottla.wire.messages.peers import (
     LeaderAndIsrLiveLeader,
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from ottla.cluster.image import Broker
 
 DELETED = -2  # in place of a leader and of an epoch: the topic is being deleted
-# Kafka sends UNKNOWN without KRaft, and ignores the field. A broker of ours that gets a FULL update forgets topics that
-# were deleted while it could not be informed.
+# Kafka sends UNKNOWN without KRaft, and ignores the field. A broker of ours that gets a FULL update looks for topics
+# that were deleted while it could not be informed: the update does not name them, and the store does not have them.
 UNKNOWN, FULL = 0, 2
 PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
@@ -166,10 +167,11 @@ class News:
 
 
 def partition_state(memory: Memory, key: Key, version: int) -> UpdateMetadataPartitionState | None:
-    lead = memory.leads.get(key)
+    lead, gone = memory.leads.get(key), key[0] in memory.deleting
+    if lead is None and gone:
+        lead = Lead(DELETED, 0, (), 0, 0)  # its state was never written, or spoiled
     if lead is None:
         return None  # no leader was elected yet
-    gone = key[0] in memory.deleting
     replicas = memory.replicas(key)
     return UpdateMetadataPartitionState(
         topic_name=key[0] if version < 5 else "",
