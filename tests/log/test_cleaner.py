@@ -13,9 +13,11 @@ from log.making import NOW_MS, TOPIC_ID, FaultyDisk, StillClock, a_store, append
 from waiting import until
 
 from ottla.config import load
+from ottla.disk import RealDisk
 from ottla.log.cleaner import REST_MS, Cleaner, survey, swap
 from ottla.log.compaction import SLICE_SIZE, Compaction, ReadThrottle, StoppedError, plan
 from ottla.log.retention import retain
+from ottla.log.store import LogStore
 from ottla.log.truncation import truncate
 from ottla.records import batch
 from ottla.records.batch import Record
@@ -23,8 +25,9 @@ from ottla.records.batch import Record
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ottla.log.compaction import Cleaned
     from ottla.log.log import Log
-    from ottla.log.store import LogStore
+    from ottla.log.segment import Segment
 
 HOUR_MS = 3_600_000
 BROKER = load({})
@@ -89,6 +92,31 @@ def test_the_checkpoint_is_kafkas_and_the_next_start_goes_on_from_it(tmp_path: P
     store.truncate(log, 2)
     assert log.compacted == log.end == 2
     assert a_store(tmp_path).logs["orders", 0].compacted == 2
+
+
+def test_a_replica_that_dies_in_its_first_compaction_keeps_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gaps that compaction leaves are not those of a power cut, also before any checkpoint says how far it came."""
+    store = a_store(tmp_path / "log")
+    a_dirty_log(store, "orders", segment_bytes=100)  # so that each segment is replaced on its own
+    copies: list[Path] = []
+
+    def swap_and_die(log: Log, segments: list[Segment], cleaned: Cleaned) -> bool:
+        swapped = swap(log, segments, cleaned)
+        copies.append(tmp_path / f"after {len(copies)}")
+        shutil.copytree(tmp_path / "log", copies[-1])
+        return swapped
+
+    monkeypatch.setattr("ottla.log.cleaner.swap", swap_and_die)
+    assert clean(Cleaner(store))
+    assert len(copies) == 3
+    (tmp_path / "log" / "cleaner-offset-checkpoint").unlink()
+    for folder in [*copies, tmp_path / "log"]:
+        again = LogStore([folder], RealDisk(), StillClock(), BROKER)
+        again.open(lambda _: settings(cleanup_policy="compact"), replicated=True)
+        assert offsets(again.logs["orders", 0])[-1] == 2, folder
+        assert again.logs["orders", 0].end == 3
 
 
 def test_a_broken_or_impossible_checkpoint_means_that_all_is_dirty(tmp_path: Path) -> None:

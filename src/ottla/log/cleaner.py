@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from ottla.clock import steady_ms
-from ottla.log.checkpoints import COMPACTED
+from ottla.log.checkpoints import COMPACTED, RECOVERY_POINTS
 from ottla.log.segment import CLEANED, DELETED, LOG_SUFFIX, SUFFIXES, SWAP, Segment, stem_of
 from ottla.steps import Steps
 
@@ -159,6 +159,7 @@ class Cleaner:
         throttle = ReadThrottle(store.config, store.clock, self._stop)
         compaction = Compaction(plan(*candidate[:3], store.config, store.clock.now_ms()), store.disk, throttle)
         await self._in_thread(compaction.map_keys)
+        await self._force(log)
         size, size_before = 0, 0
         for group in compaction.groups:
             cleaned = await self._in_thread(partial(compaction.clean, group))
@@ -167,15 +168,29 @@ class Cleaner:
             await self._in_thread(partial(store.disk.sync_folder, log.folder))
             size, size_before = size + cleaned.size, size_before + cleaned.size_before
         log.compacted = compaction.end
-        write = log.directory.ledger.plan(COMPACTED, log.directory.logs)
-        if write is not None:
-            await self._in_thread(write.carry_out)
-            write.page.confirm(write)
+        await self._write(COMPACTED, log)
         self.compactions += 1
         self.removed_size += size_before - size
         extra = {"log": repr(log), "end": compaction.end, "bytes_before": size_before, "bytes": size}
         logger.info("log compacted", extra=extra)
         return True
+
+    async def _force(self, log: Log) -> None:
+        """Move the recovery point past the closed segments, on disk, too, before compaction leaves gaps there.
+
+        Recovery takes a gap above the recovery point for the work of a power cut, and removes all that follows.
+        """
+        plan = log.durability.plan_flush(closed_only=True)
+        if plan is not None:
+            await self._store.flusher.flush(log, plan)
+        await self._write(RECOVERY_POINTS, log)
+
+    async def _write(self, name: str, log: Log) -> None:
+        """Bring a checkpoint of the log's directory up to date."""
+        write = log.directory.ledger.plan(name, log.directory.logs)
+        if write is not None:
+            await self._in_thread(write.carry_out)
+            write.page.confirm(write)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Run in a worker thread; when cancelled, stop the thread's work and wait for it."""
