@@ -98,7 +98,7 @@ def test_a_replica_that_dies_in_its_first_compaction_keeps_what_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The gaps that compaction leaves are not those of a power cut, also before any checkpoint says how far it came."""
-    store = a_store(tmp_path / "log")
+    store = a_replicated_store(tmp_path / "log")
     a_dirty_log(store, "orders", segment_bytes=100)  # so that each segment is replaced on its own
     copies: list[Path] = []
 
@@ -113,10 +113,25 @@ def test_a_replica_that_dies_in_its_first_compaction_keeps_what_is_left(
     assert len(copies) == 3
     (tmp_path / "log" / "cleaner-offset-checkpoint").unlink()
     for folder in [*copies, tmp_path / "log"]:
-        again = LogStore([folder], RealDisk(), StillClock(), BROKER)
-        again.open(lambda _: settings(cleanup_policy="compact"), replicated=True)
-        assert offsets(again.logs["orders", 0])[-1] == 2, folder
-        assert again.logs["orders", 0].end == 3
+        shutil.copytree(folder, tmp_path / f"{folder.name} without an index")
+        copies.append(tmp_path / f"{folder.name} without an index")
+        for index in copies[-1].glob("orders-0/*.timeindex"):
+            index.unlink()  # the segments are rebuilt, although they are below the recovery point
+    copies.append(tmp_path / "without checkpoints")
+    shutil.copytree(tmp_path / "log", copies[-1])
+    (copies[-1] / "recovery-point-offset-checkpoint").unlink()
+    (copies[-1] / "cleaner-offset-checkpoint").write_text("nonsense")
+    for folder in [*copies, tmp_path / "log"]:
+        again = a_replicated_store(folder).logs["orders", 0]
+        assert offsets(again)[-1] == 2, folder
+        assert again.end == 3
+
+
+def a_replicated_store(folder: Path) -> LogStore:
+    """The store of a member of a cluster."""
+    store = LogStore([folder], RealDisk(), StillClock(), BROKER)
+    store.open(lambda _: settings(cleanup_policy="compact"), replicated=True)
+    return store
 
 
 def test_a_broken_or_impossible_checkpoint_means_that_all_is_dirty(tmp_path: Path) -> None:

@@ -167,6 +167,23 @@ def test_no_bytes_in_the_log_stop_it_from_opening(
     assert append(found, produced(1)).base == found.end - 1
 
 
+@pytest.mark.parametrize("text", [None, "", "0\n1\n0"], ids=["missing", "empty", "torn"])
+def test_lost_epochs_are_gathered_from_all_segments_also_if_only_some_are_rebuilt(
+    tmp_path: Path, text: str | None
+) -> None:
+    """A follower would cut off the epochs in between, which its leader does not know."""
+    store, log = begin(tmp_path)
+    varied(log)
+    entries = list(log.epochs.entries)
+    assert len(log.segments) >= 3 <= len(entries)
+    log.durability.flush(NOW_MS)
+    store.directories[0].ledger.write("recovery-point-offset-checkpoint", [log])
+    (log.folder / f"{NAME}.timeindex").unlink()  # so that the first segment is rebuilt
+    path = log.folder / "leader-epoch-checkpoint"
+    path.unlink() if text is None else path.write_text(text)
+    assert again(tmp_path).epochs.entries == entries
+
+
 def test_segments_behind_a_broken_one_are_dropped(tmp_path: Path) -> None:
     _, log = begin(tmp_path)
     varied(log)

@@ -159,7 +159,8 @@ class Cleaner:
         throttle = ReadThrottle(store.config, store.clock, self._stop)
         compaction = Compaction(plan(*candidate[:3], store.config, store.clock.now_ms()), store.disk, throttle)
         await self._in_thread(compaction.map_keys)
-        await self._force(log)
+        if store.replicated:
+            await self._force(log)
         size, size_before = 0, 0
         for group in compaction.groups:
             cleaned = await self._in_thread(partial(compaction.clean, group))
@@ -178,7 +179,7 @@ class Cleaner:
     async def _force(self, log: Log) -> None:
         """Move the recovery point past the closed segments, on disk, too, before compaction leaves gaps there.
 
-        Recovery takes a gap above the recovery point for the work of a power cut, and removes all that follows.
+        Recovery of a replica takes a gap above the recovery point for the work of a power cut: it removes what follows.
         """
         plan = log.durability.plan_flush(closed_only=True)
         if plan is not None:

@@ -79,6 +79,7 @@ class CheckpointFile:
         self.planned = 0  # how many writes were planned
         self._carried_out = 0
         self._said: Offsets | None = None  # the known content of the file
+        self.lost = False  # whether there was something that could not be parsed
 
     def read(self) -> Offsets:
         """The content of the file; empty when it cannot be parsed: offset 0 is safe, and only costs more reading."""
@@ -86,6 +87,7 @@ class CheckpointFile:
             said = read_offsets(self._disk, self._path)
         except CorruptCheckpointError as error:
             logger.warning("checkpoint ignored", extra={"reason": str(error)})
+            self.lost = True
             return {}
         self.held = set(said)
         self._said = said
@@ -123,6 +125,10 @@ class Ledger:
     def read(self) -> dict[str, Offsets]:
         """The content of each file."""
         return {name: page.read() for name, page in self._pages.items()}
+
+    def has_lost(self, name: str) -> bool:
+        """Whether one of the files could not be parsed when it was read."""
+        return self._pages[name].lost
 
     def keep(self, key: Key, said: Mapping[str, Offsets]) -> None:
         """This log could not be opened: keep its lines."""

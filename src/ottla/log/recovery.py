@@ -115,15 +115,18 @@ def load(
     sizes, snapshots = tidy(folder, disk)
     segments, suspects = _open_segments(folder, disk, config, sizes, now_ms)
     producers = Producers(folder, disk, expiration_ms=expiration_ms, snapshots=snapshots)
-    epochs = Epochs.open(os.path.join(folder, LEADER_EPOCHS), disk)
-    if epochs is None:
-        epochs = _gather_epochs(os.path.join(folder, LEADER_EPOCHS), disk, segments)
-
     rebuilt: set[int] = set()
     first = len(segments)
     if not clean and segments:
         first = max(0, bisect_right(segments, recovery_point, key=_base) - 1)
+    path = os.path.join(folder, LEADER_EPOCHS)
+    epochs = Epochs.open(path, disk)
+    if epochs is None or (first and not epochs.entries and _is_blank(path, disk)):
+        # Epochs only of the segments that are rebuilt would not do: followers would cut off those in between.
+        epochs = _gather_epochs(path, disk, segments)
     suspects = [at for at in suspects if at < first]
+    if whole_from is not None:
+        whole_from = max(whole_from, recovery_point)  # what is below was on disk: holes there are of compaction
     if suspects or first < len(segments):
         rebuilt = {*suspects, *range(first, len(segments))}
         _recover(segments, min(rebuilt), rebuilt, first, epochs, producers, start, now_ms, whole_from)
@@ -302,6 +305,14 @@ def _open_segments(
         lengths = (offsets or 0, times or 0)
         segments.append(Segment.open(folder, base, disk, config, size=size, lengths=lengths, end=end, now_ms=now_ms))
     return segments, suspects
+
+
+def _is_blank(path: str, disk: Disk) -> bool:
+    """Whether a file is missing or empty. Ours are never empty, those of Apache Kafka may be."""
+    try:
+        return disk.stat(path).st_size == 0
+    except FileNotFoundError:
+        return True
 
 
 def _gather_epochs(path: str, disk: Disk, segments: Sequence[Segment]) -> Epochs:

@@ -114,7 +114,7 @@ class LogStore:
         self.preferred: dict[tuple[str, int], Directory] = {}  # directory to create a future partition in
         self.recovered_s = 0.0  # how long opening took
         self._opened = False
-        self._replicated = False
+        self.replicated = False
         self._id_for: Callable[[str], bytes | None] = lambda topic: None
         self.cleaner = Cleaner(self)
         self.flusher = Flusher(clock)
@@ -138,7 +138,7 @@ class LogStore:
         id of the current topic of a name, if it is known.
         """
         begin = self.clock.monotonic()
-        self._replicated = replicated
+        self.replicated = replicated
         self._id_for = id_for
         for directory in self.directories:
             try:
@@ -223,6 +223,8 @@ class LogStore:
     def _load(self, opening: Opening, folder: Folder) -> Loaded:
         path, (topic, partition, _) = folder
         config, said, key = opening.config_for(topic), opening.said, (topic, partition)
+        # Where compaction may have left holes is not known without its checkpoint.
+        knows_holes = self.replicated and not opening.directory.ledger.has_lost(COMPACTED)
         loaded = recovery.load(
             path,
             self.disk,
@@ -232,7 +234,7 @@ class LogStore:
             start=said[LOG_STARTS].get(key, 0),
             now_ms=opening.now_ms,
             expiration_ms=self.config.producer_id_expiration_ms,
-            whole_from=said[COMPACTED].get(key, 0) if self._replicated else None,
+            whole_from=said[COMPACTED].get(key, 0) if knows_holes else None,
         )
         if loaded.end - loaded.recovery_point >= config.flush_messages:
             recovery.force(loaded, self.disk, path)
@@ -242,7 +244,7 @@ class LogStore:
         path, (topic, partition, _) = folder
         log = Log(opening.directory, path, topic, partition, opening.config_for(topic), loaded)
         log.compacted = opening.said[COMPACTED].get((topic, partition))
-        if self._replicated:
+        if self.replicated:
             log.high = max(opening.said[HIGH_WATERMARKS].get((topic, partition), 0), log.start)
         log.durability.flushed_ms = steady_ms(self.clock)
         self.logs[topic, partition] = log
