@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from log.making import NOW_MS, FaultyDisk, StillClock, a_log, append, everything
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.flush import Flusher
 from ottla.log.truncation import truncate
+from ottla.sim.disk import Device, SimDisk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +26,18 @@ def test_flush_messages_1_is_on_disk_before_it_is_acknowledged(tmp_path: Path) -
     assert (log.durability.owed, log.durability.recovery_point) == (2, 0)
     asyncio.run(Flusher(StillClock()).wait_for(log, log.durability.owed))
     assert log.durability.recovery_point == 2
-    assert disk.synced == [log.active.file.fd]
+    assert disk.synced[0] == log.active.file.fd
+
+
+def test_the_leader_epochs_are_on_disk_before_the_recovery_point_passes_them(tmp_path: Path) -> None:
+    """Recovery does not look for them below it: followers of this log would cut off what they wrote."""
+    device = Device(Random(1))
+    log = a_log(tmp_path, disk=SimDisk(device), segment_bytes=100)
+    for epoch in range(4):
+        append(log, produced(2), epoch=epoch)
+        log.durability.flush(NOW_MS)
+        stored = device.synced[log.epochs.path]
+        assert stored.decode().split("\n")[1:-1] == [str(epoch + 1), *(f"{at} {2 * at}" for at in range(epoch + 1))]
 
 
 def test_flush_messages_counts_records(tmp_path: Path) -> None:
@@ -48,7 +61,8 @@ def test_after_a_roll_closed_segments_are_to_be_flushed_with_their_indexes(tmp_p
     assert flush is not None
     assert flush.end == 2
     assert [file.path for file in flush.files] == [log.segments[0].stem + ".log"]
-    assert set(flush.indexes) == {log.segments[0].stem + suffix for suffix in (".index", ".timeindex", ".txnindex")}
+    indexes = {log.segments[0].stem + suffix for suffix in (".index", ".timeindex", ".txnindex")}
+    assert set(flush.indexes) == {*indexes, log.epochs.path}
     log.durability.finish_flush(flush, NOW_MS)
     assert log.durability.recovery_point == 2
     assert log.durability.flush_due(NOW_MS) is None

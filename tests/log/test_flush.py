@@ -38,7 +38,8 @@ def test_bytes_before_indexes_before_names(tmp_path: Path) -> None:
     append(log, produced(5))
     log.durability.flush(NOW_MS)
     first, second = f"{0:020d}", f"{2:020d}"
-    assert disk.paths == [f"{first}.log", f"{second}.log", f"{first}.index", f"{first}.timeindex", "orders-0", "data"]
+    small = [f"{first}.index", f"{first}.timeindex", "leader-epoch-checkpoint"]
+    assert disk.paths == [f"{first}.log", f"{second}.log", *small, "orders-0", "data"]
     assert log.durability.recovery_point == 7
 
 

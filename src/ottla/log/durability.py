@@ -36,6 +36,7 @@ class Durability:
         "_counts",
         "_doubtful",
         "_durable",
+        "_epochs_forced",
         "_log",
         "_rolled",
         "cuts",
@@ -61,6 +62,7 @@ class Durability:
         self._counts: dict[int, int] = {}  # aborted transactions by segment, as last written to their file
         self._doubtful = False  # whether the disk was full at the last flush
         self._durable = 0  # below it file names are on disk too, not only contents
+        self._epochs_forced = 0  # how many of the writes of the leader epochs are on disk
         self._rolled: list[Segment] = []  # closed segments whose indexes are not on disk yet
 
     def settle_in(self, loaded: Loaded) -> None:
@@ -118,6 +120,7 @@ class Durability:
 
     def note_move(self) -> None:
         """The log was moved: nothing is forced to disk in the new directory yet, and the old copy is deleted soon."""
+        self._epochs_forced = -1
         self.cuts += 1  # a flush begun in the old directory does not count for this one
         self.owed = self._log.end
 
@@ -136,11 +139,14 @@ class Durability:
             segment.write_transactions()  # recovery does not rebuild it below the recovery point
         log.epochs.flush()  # same reason
         indexes = [segment.stem + suffix for segment in self._rolled for suffix in SUFFIXES if suffix != LOG_SUFFIX]
+        if log.epochs.writes > self._epochs_forced:
+            indexes.append(log.epochs.path)
         folders: tuple[str, ...] = ()
         if self._durable <= chosen[-1].base:
             folders = (log.path, log.directory.path)  # new files, perhaps in a new folder
         files, sizes = tuple(segment.file for segment in chosen), tuple(segment.size for segment in chosen)
-        return Flush(log.disk, files, tuple(indexes), folders, end, self.cuts, sizes if self._doubtful else ())
+        doubted = sizes if self._doubtful else ()
+        return Flush(log.disk, files, tuple(indexes), folders, end, self.cuts, doubted, log.epochs.writes)
 
     def flush_due(self, now_ms: int) -> Flush | None:
         """What is due to be forced to disk by `flush.ms` or after a roll."""
@@ -181,6 +187,7 @@ class Durability:
             forced = set(flush.indexes)
             self._rolled = [segment for segment in self._rolled if segment.stem + OFFSET_SUFFIX not in forced]
             before = self.settled_end
+            self._epochs_forced = max(self._epochs_forced, flush.epochs_writes)
             self.recovery_point = max(self.recovery_point, flush.end)
             self._durable = max(self._durable, flush.end)
             self.flushed_ms = now_ms

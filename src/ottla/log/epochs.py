@@ -25,7 +25,7 @@ UNKNOWN = (-1, -1)  # an unknown epoch in OffsetForLeaderEpoch
 
 
 class Epochs:
-    __slots__ = ("_disk", "_stored", "entries", "latest", "path")
+    __slots__ = ("_disk", "_stored", "entries", "latest", "path", "writes")
 
     def __init__(self, path: str, disk: Disk, entries: list[tuple[int, int]], *, stored: bool = False) -> None:
         """`stored`: the entries are the current content of the file."""
@@ -33,6 +33,7 @@ class Epochs:
         self._disk = disk
         self.entries: list[tuple[int, int]] = []
         self.latest = -1
+        self.writes = 1  # of the file, none of them forced to disk here; the first by an earlier process
         self._stored = tuple(entries) if stored else None  # what the file holds, None for unknown
         for epoch, offset in entries:
             self._put(epoch, offset)
@@ -111,6 +112,7 @@ class Epochs:
         except OSError:
             return
         self._stored = tuple(self.entries)
+        self.writes += 1
 
 
 def _entries_below(entries: Iterable[tuple[int, int]], end: int) -> list[tuple[int, int]]:

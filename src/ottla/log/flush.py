@@ -1,7 +1,7 @@
 """Flushing a log to disk: a plan, taken from the log, that a thread can carry out.
 
-The log files come first, then indexes of closed segments (those of the active one are rebuilt after a crash), then the
-folders, which hold the file names.
+The log files come first, then indexes of closed segments (those of the active one are rebuilt after a crash) and the
+leader epochs, then the folders, which hold the file names.
 
 `Flusher` runs one flush of a log at a time; callers that arrive while it runs share the next one. So a slow disk delays
 only its own producers.
@@ -40,6 +40,7 @@ class Flush(NamedTuple):
     end: int
     cuts: int  # of the log when the plan was made
     sizes: tuple[int, ...] = ()  # of the files, if their content must be rewritten
+    epochs_writes: int = 0  # how often the file of the leader epochs, one of `indexes`, had been written
 
 
 def carry_out(flush: Flush) -> None:
