@@ -68,15 +68,15 @@ class Puppet(SimNode):
 
     def _begin(self) -> None:
         self._disk = SimDisk(self.device)
-        self._disk.make_folder(self._folder, parents=True)
+        self._disk.make_folder(self.folder, parents=True)
         pairs = {
             "node.id": str(self.number),
             "listeners": f"PLAINTEXT://{self.name}:{PORT}",
-            "log.dirs": str(self._folder),
+            "log.dirs": str(self.folder),
             **self._options,
         }
         config = load(pairs)
-        self._chance = Random(f"{self._folder.name} {self.lives}")
+        self._chance = Random(f"{self.folder.name} {self.lives}")
         self._metadata_store = SimMetadataStore(self.store, self.name, timeout_s=6.0)
         self.metadata = Metadata(config, self.clock, node_id=self.number)
         self.peers = Connections("PLAINTEXT")

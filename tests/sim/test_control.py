@@ -29,7 +29,7 @@ class Government(World):
     def __init__(self, seed: int, folder: Path, **options: Any) -> None:
         super().__init__(seed, folder, brokers=4, rounds=8, **options)
         self.nodes = [
-            Puppet(node.number, node._folder, self.network, self.store, self.chance, node._options)
+            Puppet(node.number, node.folder, self.network, self.store, self.chance, node._options)
             for node in self.nodes
         ]
         self.trouble.kinds = {name: self.trouble.kinds[name] for name in (*KINDS, *STORE_KINDS)}

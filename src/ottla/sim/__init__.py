@@ -14,6 +14,7 @@ transactions  producers that fence each other, and a read_committed reader; `ato
 seasons       a topic that is created, moved, deleted and created again
 cast          the clients of a run
 trouble       injected failures
+operations    replicas that move, configs that change, files and folders that are spoiled
 checks        invariants, checked from outside the broker
 world         a cluster, its clients and its failures
 trial         one seed from beginning to end

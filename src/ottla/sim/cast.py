@@ -54,7 +54,7 @@ class Cast:
             self.readers.append(CommittedReader(client("r2"), history, partitions, self.transactions))
         if "seasons" in self.parts:
             world.checks.deletable.add(seasons.NAME)
-            self.writers.append(Gardener(client("a1"), world.fail, self._read_planted))
+            self.writers.append(Gardener(client("a1"), world.fail, self._read_planted, prunes="pruning" in self.parts))
         if "keys" in self.parts:
             keys = KeyLedger(world.fail)
             self.topics[keyed.NAME] = keyed.CONFIGS

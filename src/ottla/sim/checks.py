@@ -94,6 +94,7 @@ class Checks:
         self._leaders: dict[tuple[Key, int], int] = {}
         self._isrs: dict[tuple[Key, int], tuple[int, ...]] = {}  # the last ISR of each epoch
         self._assigned: dict[str, dict[str, list[int]]] = {}
+        self._moving: set[str] = set()  # topics with replicas that are changing
         self._ids: dict[str, bytes] = {}  # of the topics in the store
         self.kept[keyed.PARTITION].delete_retention_s = keyed.DELETE_RETENTION_MS / 1000
         store.changes.append(self._on_change)
@@ -240,6 +241,14 @@ class Checks:
             for (topic, index), state in self.states.items()
         )
 
+    def assigned(self) -> dict[Key, tuple[list[int], bool]]:
+        """The replicas of each partition in the store, and whether they are changing."""
+        return {
+            (topic, int(index)): (brokers, topic in self._moving)
+            for topic, partitions in self._assigned.items()
+            for index, brokers in partitions.items()
+        }
+
     def _on_change(self, zxid: int, path: str, node: SimZnode | None) -> None:
         parts = path.split("/")
         if parts[1:3] != ["brokers", "topics"] or len(parts) < 4:
@@ -259,6 +268,8 @@ class Checks:
     def _assign(self, topic: str, said: dict[str, Any]) -> None:
         self._ids[topic] = base64.urlsafe_b64decode(said["topic_id"] + "==")
         before, self._assigned[topic] = self._assigned.get(topic, {}), said["partitions"]
+        moving = said.get("adding_replicas") or said.get("removing_replicas")
+        (self._moving.add if moving else self._moving.discard)(topic)
         leaving = {index: set(brokers) for index, brokers in said.get("removing_replicas", {}).items()}
         for index, brokers in before.items():
             gone = set(brokers) - set(said["partitions"].get(index, ())) | leaving.get(index, set())

@@ -33,6 +33,7 @@ class Device:
     def __init__(self, chance: Random) -> None:
         self.chance = chance
         self.full = False
+        self.broken: str | None = None  # nothing in this folder can be used
         self.starved = False  # its processes cannot open more files
         self.synced: dict[str, bytes] = {}
         self.syncs = 0
@@ -97,6 +98,8 @@ class SimDisk(RealDisk):
     def _check(self, path: str, *, writes: bool) -> None:
         if self.dead:
             raise OSError(errno.EIO, "the process is dead", path)
+        if self._device.broken is not None and path.startswith(self._device.broken):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         if writes and self._device.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
@@ -126,6 +129,7 @@ class SimDisk(RealDisk):
         with self._syncing:
             self._check("", writes=False)  # first: the descriptor of a dead process may belong to another file
             path = self._path(fd)
+            self._check(path, writes=False)
             self._device.syncs += 1
             if path in self._device.synced or os.path.exists(path):
                 self._device.synced[path] = os.pread(fd, os.fstat(fd).st_size, 0)

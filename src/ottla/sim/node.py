@@ -64,6 +64,7 @@ class SimNode:
         options: Mapping[str, str],
         *,
         standalone: bool = False,
+        directories: int = 1,
     ) -> None:
         self.number = number
         self.name = f"b{number}"
@@ -74,7 +75,8 @@ class SimNode:
         self.broker: SimBroker | None = None
         self.process: Process | None = None
         self.lives = 0
-        self._folder = folder
+        self.folder = folder
+        self.folders = [str(folder)] if directories == 1 else [str(folder / f"d{at}") for at in range(directories)]
         self._options = options
         self._standalone = standalone
         self._disk: SimDisk | None = None
@@ -102,7 +104,7 @@ class SimNode:
         pairs = {
             "node.id": str(self.number),
             "listeners": f"PLAINTEXT://{self.name}:{PORT}",
-            "log.dirs": str(self._folder),
+            "log.dirs": ",".join(self.folders),
             "num.recovery.threads.per.data.dir": "1",
             "ottla.metrics.listener": "off",  # it would listen on a real socket
             **self._options,
@@ -144,8 +146,13 @@ class SimNode:
     def wipe(self) -> None:
         """Replace the disk by an empty one."""
         self._loop.note(f"{self.name} loses its disk")
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
         self.device.synced.clear()
+
+    def replace_by(self, copy: str) -> None:
+        """Replace the disk by this copy, made earlier."""
+        self.wipe()
+        shutil.move(copy, self.folder)
 
     def _end(self) -> None:
         assert self.process is not None

@@ -28,6 +28,9 @@ from ottla.wire.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
     DeleteTopicsRequest,
     DeleteTopicState,
     ReassignablePartition,
@@ -53,6 +56,7 @@ class Season:
         self.topic_id = topic_id
         self.sent: set[bytes] = set()
         self.acked: dict[int, bytes] = {}
+        self.unwanted = 0  # Records below it may be gone. Or not, as in Kafka: a kill may forget a log's start.
 
     def check(self, found: dict[int, bytes], wrong: Callable[[str], None]) -> None:
         """`found`: all records read in the end, by offset."""
@@ -61,7 +65,7 @@ class Season:
             if value not in self.sent:
                 wrong(f"{name}: {value!r} at {offset} is of another")
         for offset, value in sorted(self.acked.items()):
-            if found.get(offset) != value:
+            if offset >= self.unwanted and found.get(offset) != value:
                 wrong(f"{name}: {value!r} was acknowledged at {offset}, and {found.get(offset)!r} was read")
 
 
@@ -70,8 +74,15 @@ class Gone(Exception):
 
 
 class Gardener:
-    def __init__(self, client: Client, wrong: Callable[[str], None], look: Callable[[], Planted | None]) -> None:
-        """`look`: reads the topic from the store."""
+    def __init__(
+        self,
+        client: Client,
+        wrong: Callable[[str], None],
+        look: Callable[[], Planted | None],
+        *,
+        prunes: bool = False,
+    ) -> None:
+        """`look`: reads the topic from the store; `prunes`: sometimes deletes the first records."""
         self.client = client
         self.seasons = 0
         self.moved = 0
@@ -79,6 +90,7 @@ class Gardener:
         self.refused: list[str] = []
         self._wrong = wrong
         self._look = look
+        self._prunes = prunes
         self._ids: set[bytes] = {NOTHING}
         self._unanswered = False  # whether a deletion may still be in flight
 
@@ -90,8 +102,13 @@ class Gardener:
             try:
                 for _ in range(self.client.chance.randint(1, 3)):
                     await self._write(season)
+                    if self._prunes and self.client.chance.random() < 0.6:
+                        await self._prune(season)
                 if self.client.chance.random() < 0.5:
                     await self._move(season)
+                    await self._write(season)
+                if self._prunes and self.client.chance.random() < 0.5:
+                    await self._prune(season)
                     await self._write(season)
                 season.check(await self._read(season), self._wrong)
             except Gone:
@@ -224,6 +241,27 @@ class Gardener:
                 pass
             await self._rest(season)
 
+    async def _prune(self, season: Season) -> None:
+        """Delete the first records, until that is answered."""
+        low = self.client.chance.choice([0, *(offset + 1 for offset in season.acked)])
+        season.unwanted = max(season.unwanted, low)
+        one = DeleteRecordsPartition(partition_index=0, offset=low)
+        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=NAME, partitions=[one])], timeout_ms=3000)
+        while True:
+            try:
+                topic_id, leader = await self._describe()
+                if leader is not None and topic_id == season.topic_id:
+                    answer = (await self.client.ask(leader, request, 2)).topics[0].partitions[0]
+                    code = ErrorCode(answer.error_code)
+                    if code is ErrorCode.NONE:
+                        return
+                    if code not in RETRY | {ErrorCode.OFFSET_OUT_OF_RANGE}:
+                        self.refused.append(f"{NAME}: {code.name} for a deletion")
+                        return
+            except LinkError:
+                pass
+            await self._rest(season)
+
     async def _read(self, season: Season) -> dict[int, bytes]:
         """Read all records from the leader, once everything acknowledged is committed."""
         found: dict[int, bytes] = {}
@@ -238,8 +276,10 @@ class Gardener:
                     answer = await self.client.ask(leader, request, 13)
                     part = answer.responses[0].partitions[0] if answer.responses else None
                     data = bytes(part.records or b"") if part is not None and not part.error_code else b""
-                    found.update((record.offset, record.value or b"") for record in records(data))
+                    found |= {one.offset: one.value or b"" for one in records(data) if one.offset >= at}
                     at = max(at, end_of(data))
+                    if part is not None and part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                        at += 1  # deleted
             except LinkError:
                 pass
             await self._rest(season)

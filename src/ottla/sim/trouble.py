@@ -9,18 +9,20 @@ cluster survives the loss of one disk, not of two).
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ottla.sim.operations import Operations
 from ottla.sim.zookeeper import HOST
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from ottla.sim.disk import Device
     from ottla.sim.node import SimNode
     from ottla.sim.world import World
 
-ALONE = frozenset(("outage", "wipe"))  # nothing else happens until the lost data is replicated again
+ALONE = frozenset(("outage", "wipe", "old disk"))  # nothing else happens until the lost data is replicated again
 CLIENTS = ("p1", "p2", "r1", "g1", "g2")  # in every run
 
 
@@ -52,8 +54,10 @@ class Trouble:
             "full": self.full,
             "starve": self.starve,
         }
+        self.operations = Operations(world, self)
         if kinds:
-            self.kinds = {kind: self.kinds[kind] for kind in kinds}
+            known = {**self.kinds, **self.operations.kinds}
+            self.kinds = {kind: known[kind] for kind in kinds}
         self._chance = world.chance
         self.starved: set[Device] = set()
         self._busy: set[str] = set()  # nodes with a failure in progress
@@ -66,7 +70,7 @@ class Trouble:
             kinds = self._chance.sample(sorted(self.kinds), min(count, len(self.kinds)))
             if not ALONE.isdisjoint(kinds):
                 kinds = [next(kind for kind in kinds if kind in ALONE)]
-                await self._whole()
+                await self.whole()
             self.world.loop.note(f"trouble: {', '.join(kinds)}")
             await asyncio.gather(*(self.kinds[kind]() for kind in kinds))
             await asyncio.sleep(self._chance.expovariate(0.5))
@@ -81,6 +85,9 @@ class Trouble:
         await asyncio.sleep(0.1)
         for node in world.nodes:
             node.device.full = node.device.starved = False
+            if node.device.broken is not None:
+                node.device.broken = None
+                node.kill()
             if node.paused:
                 node.resume()
             if not node.running:
@@ -88,24 +95,30 @@ class Trouble:
 
     # One broker, or two.
 
-    def _pick(self) -> SimNode | None:
+    def pick(self) -> SimNode | None:
         """A running node without another failure."""
         free = [one for one in self.world.nodes if one.running and not one.paused and one.name not in self._busy]
         return self._chance.choice(free) if free else None
 
-    def _moment(self) -> float:
+    @contextmanager
+    def busy(self, node: SimNode) -> Iterator[None]:
+        self._busy.add(node.name)
+        yield
+        self._busy.discard(node.name)
+
+    def moment(self) -> float:
         """A random duration: usually shorter than a session, sometimes longer."""
         return self._chance.choice(
             (self._chance.uniform(0, 0.5), self._chance.uniform(0, 5), self._chance.uniform(5, 15))
         )
 
     async def kill(self) -> None:
-        node = self._pick()
+        node = self.pick()
         if node is None:
             return
         self._busy.add(node.name)
         node.kill()
-        await asyncio.sleep(self._moment())
+        await asyncio.sleep(self.moment())
         self.world.start(node)
         self._busy.discard(node.name)
 
@@ -120,8 +133,8 @@ class Trouble:
         await self.outage(wipe=True)
 
     async def outage(self, *, wipe: bool = False) -> None:
-        world, node = self.world, self._pick()
-        if node is None or not self._is_whole():
+        world, node = self.world, self.pick()
+        if node is None or not self.is_whole():
             return
         node.outage()
         if wipe:
@@ -131,30 +144,30 @@ class Trouble:
         await asyncio.sleep(away_s)
         world.start(node)
         await asyncio.sleep(max(0.0, 9 - away_s))  # until then the store may not have noticed
-        await self._whole()
+        await self.whole()
 
-    def _is_whole(self) -> bool:
+    def is_whole(self) -> bool:
         return bool(self.world.checks.states) and self.world.checks.is_whole()
 
-    async def _whole(self) -> None:
+    async def whole(self) -> None:
         """Wait until every replica is in sync, with a limit: the final checks report it if it never happens."""
         for _ in range(120):
-            if self._is_whole():
+            if self.is_whole():
                 return
             await asyncio.sleep(0.5)
 
     async def pause(self) -> None:
-        node = self._pick()
+        node = self.pick()
         if node is None:
             return
         self._busy.add(node.name)
         node.pause()
-        await asyncio.sleep(self._moment())
+        await asyncio.sleep(self.moment())
         node.resume()
         self._busy.discard(node.name)
 
     async def stop(self) -> None:
-        node = self._pick()
+        node = self.pick()
         if node is None:
             return
         self._busy.add(node.name)
@@ -163,7 +176,7 @@ class Trouble:
                 await node.stop()
         except TimeoutError:
             node.kill()
-        await asyncio.sleep(self._moment())
+        await asyncio.sleep(self.moment())
         self.world.start(node)
         self._busy.discard(node.name)
 
@@ -194,7 +207,7 @@ class Trouble:
         for way in ways:
             self.world.loop.note(f"cut {way[0]} -> {way[1]}")
             network.cut(*way)
-        await asyncio.sleep(self._moment())
+        await asyncio.sleep(self.moment())
         for way in ways:
             network.heal(*way)
         self.world.loop.note("healed")
@@ -258,7 +271,7 @@ class Trouble:
         leader.kill()
         for way in ((leader.name, follower), (follower, leader.name)):
             self.world.network.heal(*way)
-        await asyncio.sleep(self._moment())
+        await asyncio.sleep(self.moment())
         self.world.start(leader)
         self._busy.discard(leader.name)
 
@@ -270,7 +283,7 @@ class Trouble:
     async def slow(self) -> None:
         way = self._two()
         self.world.network.slow[way] = self._chance.choice((0.02, 0.1, 0.5))
-        await asyncio.sleep(self._moment())
+        await asyncio.sleep(self.moment())
         self.world.network.slow.pop(way, None)
 
     # The store.
@@ -281,13 +294,13 @@ class Trouble:
             return
         self.world.loop.note("the store is away")
         store.stop()
-        await asyncio.sleep(self._moment())
+        await asyncio.sleep(self.moment())
         self.world.loop.note("the store is back")
         store.start()
 
     async def store_slow(self) -> None:
         self.world.store.slow_s = self._chance.choice((0.05, 0.3, 1.0))
-        await asyncio.sleep(self._moment())
+        await asyncio.sleep(self.moment())
         self.world.store.slow_s = 0.0
 
     async def expire(self) -> None:

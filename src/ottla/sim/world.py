@@ -80,6 +80,7 @@ class World:
         folder: Path,
         *,
         brokers: int = 3,
+        directories: int = 1,
         partitions: int = 2,
         rounds: int = 6,
         kinds: Sequence[str] = (),
@@ -105,6 +106,7 @@ class World:
                 self.store,
                 Random(f"{seed} disk {number}"),
                 {**OPTIONS, **(options or {})},
+                directories=directories,
             )
             for number in range(brokers)
         ]
@@ -167,12 +169,16 @@ class World:
         await self.trouble.run()
         await self.trouble.heal()
         self.loop.note("calm")
+        if "insync" in self.trouble.kinds:
+            await self.trouble.operations.insync(2)
         await asyncio.sleep(2)
         cast.stop()
         wishes: dict[str, Callable[[], bool]] = {
             "every partition has a leader, and every replica is in sync": self.checks.is_whole,
             "every replica has everything": self._is_level,
         }
+        if len(self.nodes) > 3:
+            wishes["no replicas are left over"] = self.trouble.operations.is_settled
         if await self._calm({**cast.wishes(), **wishes}):
             await cast.end(self._compare(), self._contents)
 
