@@ -121,7 +121,8 @@ def load(
         first = max(0, bisect_right(segments, recovery_point, key=_base) - 1)
     path = os.path.join(folder, LEADER_EPOCHS)
     epochs = Epochs.open(path, disk)
-    if epochs is None or (first and not epochs.entries and _is_blank(path, disk)):
+    trusted = any(segment.size for segment in segments[:first])  # else every batch is read anyway
+    if epochs is None or (trusted and not epochs.entries and _is_blank(path, disk)):
         # Epochs only of the segments that are rebuilt would not do: followers would cut off those in between.
         epochs = _gather_epochs(path, disk, segments)
     suspects = [at for at in suspects if at < first]
