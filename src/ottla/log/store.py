@@ -223,8 +223,8 @@ class LogStore:
     def _load(self, opening: Opening, folder: Folder) -> Loaded:
         path, (topic, partition, _) = folder
         config, said, key = opening.config_for(topic), opening.said, (topic, partition)
-        # Where compaction may have left holes is not known without its checkpoint.
-        knows_holes = self.replicated and not opening.directory.ledger.has_lost(COMPACTED)
+        # Without both of these, the holes that compaction has left look like those of a power cut.
+        lost = config.compacts and all(map(opening.directory.ledger.has_lost, (COMPACTED, RECOVERY_POINTS)))
         loaded = recovery.load(
             path,
             self.disk,
@@ -234,7 +234,7 @@ class LogStore:
             start=said[LOG_STARTS].get(key, 0),
             now_ms=opening.now_ms,
             expiration_ms=self.config.producer_id_expiration_ms,
-            whole_from=said[COMPACTED].get(key, 0) if knows_holes else None,
+            whole_from=said[COMPACTED].get(key, 0) if self.replicated and not lost else None,
         )
         if loaded.end - loaded.recovery_point >= config.flush_messages:
             recovery.force(loaded, self.disk, path)
