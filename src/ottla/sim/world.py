@@ -121,11 +121,16 @@ class World:
         self._alarm = Alarm(self)
 
     def _after(self, process: Process) -> None:
-        """Check a process after each of its callbacks. The limit of open files does not apply to the check."""
+        """Check a process after each of its callbacks. Limits of files and broken folders do not apply to the check."""
         starved = [device for device in self.trouble.starved if device.starved]
         for device in starved:
             device.starved = False
+        broken = [(node.device, node.device.broken) for node in self.nodes if node.device.broken is not None]
+        for device, _ in broken:
+            device.broken = None
         self.checks.after(process)
+        for device, folder in broken:
+            device.broken = folder
         for device in starved:
             device.starved = True
 
