@@ -53,6 +53,7 @@ class Caller(NamedTuple):
     client_id: str
     host: str
     version: int  # of the API
+    sees: Callable[[str], bool] | None = None  # whether it may describe a topic; None: all of them
 
 
 class Record(NamedTuple):

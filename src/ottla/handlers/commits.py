@@ -128,7 +128,7 @@ def commit(parts: Parts, call: Call, request: OffsetCommitRequest) -> Answer[Off
     missing, found = find_missing(parts.metadata.image, request.topics)
     if not found:
         return refuse_commit(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    caller = caller_of(call)
+    caller = caller_of(parts, call)
     return ask(
         parts,
         request.group_id,

@@ -14,7 +14,7 @@ from ottla.coord.groups.consumer import ConsumerGroup
 from ottla.coord.patterns import PatternError, lookup
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
-from ottla.handlers.groups import GROUP_OPERATIONS, ask, caller_of
+from ottla.handlers.groups import GROUP_OPERATIONS, ask, caller_of, sight_of
 from ottla.handlers.repeats import Repeats
 from ottla.wire.messages.consumers import (
     ConsumerGroupDescribeRequest,
@@ -60,16 +60,21 @@ def list_unresolved_patterns(parts: Parts, request: ConsumerGroupHeartbeatReques
 def heartbeat_after_lookup(
     parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest, texts: list[str]
 ) -> Steps[Heartbeat]:
-    """Resolve the patterns in slices, so that the group's machine, which cannot pause, finds them in the cache."""
+    """Resolve the patterns in slices, so that the group's machine, which cannot pause, finds them in the cache; and
+    with them, whether the client may describe the topics found."""
+    sees = sight_of(parts, call)
     for text in texts:
         with suppress(PatternError):  # the machine refuses it
-            yield from lookup(text, parts.metadata.image.topics)
+            found = yield from lookup(text, parts.metadata.image.topics)
+            for name in found if sees is not None else ():
+                sees(name)
+                yield
         yield
     return heartbeat(parts, call, request)
 
 
 def heartbeat(parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest) -> Heartbeat:
-    caller = caller_of(call)
+    caller = caller_of(parts, call)
     return ask(
         parts,
         request.group_id,

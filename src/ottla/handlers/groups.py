@@ -19,6 +19,7 @@ from ottla.coord.machine import Caller
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
 from ottla.handlers.repeats import Repeats
+from ottla.wire.access import Operation, ResourceType
 from ottla.wire.messages.groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -59,7 +60,7 @@ GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))
 
 @handles(JoinGroupRequest)
 def join_group(parts: Parts, call: Call, request: JoinGroupRequest) -> Answer[JoinGroupResponse]:
-    caller = caller_of(call)
+    caller = caller_of(parts, call)
     return ask(
         parts,
         request.group_id,
@@ -170,8 +171,17 @@ def delete(name: str, machine: GroupMachine, token: Token, now_ms: int) -> Decis
     return machine.delete(name, token)
 
 
-def caller_of(call: Call) -> Caller:
-    return Caller(call.client_id, f"/{call.host}", call.version)  # as Java prints an address without a host name
+def caller_of(parts: Parts, call: Call) -> Caller:
+    host = f"/{call.host}"  # as Java prints an address without a host name
+    return Caller(call.client_id, host, call.version, sees=sight_of(parts, call))
+
+
+def sight_of(parts: Parts, call: Call) -> Callable[[str], bool] | None:
+    """Whether the client may describe a topic; None if it may describe all."""
+    authorizer = parts.authorizer
+    if authorizer is None:
+        return None
+    return partial(authorizer.allows, str(call.principal), call.host, Operation.DESCRIBE, ResourceType.TOPIC)
 
 
 def ask(

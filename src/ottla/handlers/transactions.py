@@ -344,7 +344,7 @@ async def commit_portion(
     missing, _ = find_missing(parts.metadata.image, request.topics)
     if code is not ErrorCode.NONE:
         return refuse_in_transaction(request, code, missing)
-    caller = caller_of(call)
+    caller = caller_of(parts, call)
     try:
         response = await settle(
             parts.groups.run(

@@ -26,6 +26,7 @@ def test_a_pattern_of_people_among_thousands_of_topics() -> None:
         config=SimpleNamespace(group_coordinator_rebalance_protocols=("consumer",)),
         metadata=SimpleNamespace(image=image),
         clock=SimpleNamespace(now_ms=lambda: 0),
+        authorizer=None,
         groups=SimpleNamespace(peek=lambda _: stage.machine, run=lambda *_: matched.append("machine") or None),
     )
     request = ConsumerGroupHeartbeatRequest(

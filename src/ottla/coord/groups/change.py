@@ -23,6 +23,8 @@ from ottla.coord.machine import wall_ms
 from ottla.errors import BrokerError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.cluster.image import Image
     from ottla.coord.groups.consumer import ConsumerGroup
     from ottla.coord.groups.group import ConsumerRules
@@ -32,12 +34,23 @@ PATTERNS_REST_MS: Final = 10_000  # the least time between two lookups of regula
 
 
 class GroupChange:
-    def __init__(self, group: ConsumerGroup, rules: ConsumerRules, image: Image, now_ms: int, out: Outcome) -> None:
+    def __init__(
+        self,
+        group: ConsumerGroup,
+        rules: ConsumerRules,
+        image: Image,
+        now_ms: int,
+        out: Outcome,
+        sees: Callable[[str], bool] | None = None,
+    ) -> None:
+        """`sees` says which topics the client may describe: as in Kafka, whoever causes a lookup of regular expressions
+        finds only these."""
         self.group = group
         self.rules = rules
         self.image = image
         self.now_ms = now_ms
         self.out = out
+        self._sees = sees
         # The group's future state.
         self.epoch = group.epoch
         self.target_epoch = group.target_epoch
@@ -82,7 +95,7 @@ class GroupChange:
         if not wanted:
             return bool(before)
         if wanted not in self.patterns:
-            self._resolve(wanted, matching(self.image, wanted))
+            self._resolve(wanted, self._visible(matching(self.image, wanted)))
         return True
 
     def _refresh_patterns(self, updated: ConsumerMember) -> bool:
@@ -105,9 +118,12 @@ class GroupChange:
 
     def _matching(self, text: str) -> frozenset[str]:
         try:
-            return matching(self.image, text)
+            return self._visible(matching(self.image, text))
         except BrokerError:
             return frozenset()  # invalid here, but another broker accepted it
+
+    def _visible(self, topics: frozenset[str]) -> frozenset[str]:
+        return topics if self._sees is None else frozenset(filter(self._sees, topics))
 
     def _resolve(self, text: str, topics: frozenset[str]) -> bool:
         """Record the topics of a regular expression. Returns whether they changed."""

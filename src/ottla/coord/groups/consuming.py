@@ -153,7 +153,7 @@ def _run(
     group = migration.consumer_group(machine, request.group_id, joining=joining, now_ms=now_ms, out=out)
     member_id = request.member_id or machine.new_id()
     check_room(group, member_id, rules)
-    change = GroupChange(group, rules, machine.image(), now_ms, out)
+    change = GroupChange(group, rules, machine.image(), now_ms, out, caller.sees)
     owned = read_owned(request)
     member = _find(change, request, member_id, owned)
     wanted = _update_subscription(member.subscription, request, caller)

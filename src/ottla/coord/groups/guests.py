@@ -84,7 +84,7 @@ def _join(
         told = read_subscription(protocols[0][1])
     except DecodeError:
         raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR) from None
-    change = GroupChange(group, rules, image, now_ms, out)
+    change = GroupChange(group, rules, image, now_ms, out, caller.sees)
     former = group.static_member(request.group_instance_id)
     member = _find(change, request, member_id, former)
     before = member.subscription
