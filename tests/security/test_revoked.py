@@ -66,6 +66,19 @@ def test_a_session_says_each_time_what_is_refused_in_it(judged: Judged) -> None:
     assert not fetch(other, 0, 0, named=True).responses[0].partitions[0].error_code
 
 
+def test_a_session_does_not_help_at_another_address(judged: Judged) -> None:
+    """Permissions may be for one address only, and a user may log in from several."""
+    judged.deny(ResourceType.TOPIC, Operation.READ)
+    produce(judged.admin)
+    opened = fetch(judged.admin, 0, 0, named=True)
+    assert opened.responses[0].partitions[0].records
+    produce(judged.admin)
+    stolen = fetch(judged.victim, opened.session_id, 1, named=False)
+    assert (stolen.error_code, stolen.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
+    fetch(judged.victim, opened.session_id, -1, named=False)
+    assert fetch(judged.admin, opened.session_id, 1, named=False).responses[0].partitions[0].records
+
+
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 

@@ -103,6 +103,10 @@ class Replicas:
         partition = self._by_id.get(topic_id, NONE).get(index)
         return partition if partition is not None and partition.led else None
 
+    def find_name(self, topic_id: bytes) -> str | None:
+        """The name of a topic with partitions here. They may be here before the metadata names it, and stay longer."""
+        return next((one.topic for one in self._by_id.get(topic_id, NONE).values()), None)
+
     def require_led(self, topic: str, index: int) -> Partition:
         """The partition, if this broker is its leader; else BrokerError."""
         partitions = self._by_name.get(topic)

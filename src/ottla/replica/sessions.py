@@ -86,6 +86,7 @@ class FetchSession:
         "opened_ms",
         "owner",
         "replica",
+        "unnamed",
         "used_ms",
         "wait",
         "watched",
@@ -104,8 +105,10 @@ class FetchSession:
         self.fresh: dict[Key, Watched] = {}
         self.grown = 0  # bytes appended to its partitions since they were last checked
         self.wait: Wait | None = None
-        self.owner = ""  # principal of the client, with authentication
+        # With an authorizer:
+        self.owner = ("", "")  # principal and address of the client
         self.denied: dict[Key, None] = {}  # partitions that the client may not read
+        self.unnamed: dict[Key, None] = {}  # those of unknown topics, which are checked once the name is known
 
     def advance(self, now_ms: int) -> None:
         """Called for each fetch: the next one must have the next epoch."""
@@ -154,7 +157,7 @@ class Sessions:
         self._eviction_ms = eviction_ms
         self._draw = draw  # a random positive int32
         self._by_id: dict[int, FetchSession] = {}
-        self._count = 0  # partitions in all sessions
+        self._count = 0  # partitions in all sessions, refused ones included
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -164,6 +167,18 @@ class Sessions:
 
     def close(self, identity: int) -> None:
         self._forget(identity)
+
+    def note_rights(
+        self, session: FetchSession, owner: tuple[str, str], denied: dict[Key, None], unnamed: dict[Key, None]
+    ) -> bool:
+        """Keep what was found out about the rights of a session's client. False, and the session is closed, if there
+        are too many partitions."""
+        self._count += len(denied) - len(session.denied)
+        session.owner, session.denied, session.unnamed = owner, denied, unnamed
+        if self._count <= WATCHED_MAX:
+            return True
+        self._forget(session.id)
+        return False
 
     def close_all(self) -> None:
         """Make every client send a full fetch again: permissions have changed."""
@@ -267,7 +282,7 @@ class Sessions:
     def _forget(self, identity: int) -> None:
         session = self._by_id.pop(identity, None)
         if session is not None:
-            self._count -= len(session.watched)
+            self._count -= len(session.watched) + len(session.denied)
             session.leave(session.watched.values())
 
     def _evict(self, size: int, now_ms: int) -> bool:

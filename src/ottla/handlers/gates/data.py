@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ottla.errors import BrokerError, ErrorCode, Hangup
 from ottla.handlers.gates.gate import EarlyReply, at_once, extend, guards, list_refusals, sift_list
 from ottla.records import batch
 from ottla.replica.sessions import EPOCH_FINAL, EPOCH_INITIAL
 from ottla.wire.access import Operation, ResourceType
-from ottla.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from ottla.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, ForgottenTopic, PartitionData
 from ottla.wire.messages.offsets import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.messages.topics import DeleteRecordsRequest
@@ -37,7 +37,7 @@ def produce(guard: Guard, request: ProduceRequest) -> Outcome:
     kept: list[TopicProduceData] = []
     refused: list[TopicProduceData] = []
     for topic in request.topic_data:
-        known = topic.name or guard.topic_name(topic.topic_id)
+        known = topic.name or find_name(guard, topic.topic_id)
         allowed = known is None or guard.allows_topic(Operation.WRITE, known)
         (kept if allowed else refused).append(topic)
     if not refused:
@@ -65,16 +65,27 @@ def refuse_produce(guard: Guard, request: ProduceRequest, code: ErrorCode) -> An
     return at_once(guard.refuse(request, code))
 
 
+def find_name(guard: Guard, topic_id: bytes) -> str | None:
+    """The name of the topic whose records this id gives access to. In a cluster, replicas come before the metadata
+    that names their topic, and go after it: then they are known by themselves."""
+    return guard.topic_name(topic_id) or guard.parts.replicas.find_name(topic_id)
+
+
 @guards(FetchRequest)
 def fetch(guard: Guard, request: FetchRequest) -> Steps[Finish | EarlyReply | None]:
     follows = max(request.replica_id, request.replica_state.replica_id) >= 0  # which of the two depends on the version
     member = follows and guard.allows_cluster(Operation.CLUSTER_ACTION)
-    denied = check_session(guard, request)
+    denied, unnamed = check_session(guard, request)
+    hidden = yield from check_names(guard, denied, unnamed)
     kept: list[FetchTopic] = []
     for topic in request.topics:
-        name = topic.topic or guard.topic_name(topic.topic_id)
+        name = topic.topic or find_name(guard, topic.topic_id)
         if member or (not follows and (name is None or guard.allows_topic(Operation.READ, name))):
             kept.append(topic)
+            if name is None and not member:
+                for one in topic.partitions:
+                    unnamed[topic.topic_id, one.partition] = None
+                    yield
         else:
             for one in topic.partitions:
                 denied[topic.topic or topic.topic_id, one.partition] = None
@@ -83,15 +94,17 @@ def fetch(guard: Guard, request: FetchRequest) -> Steps[Finish | EarlyReply | No
     for forgotten in request.forgotten_topics_data:
         for index in forgotten.partitions:
             denied.pop((forgotten.topic or forgotten.topic_id, index), None)
+            unnamed.pop((forgotten.topic_id, index), None)
             yield
     if denied and not kept and request.session_epoch in (EPOCH_INITIAL, EPOCH_FINAL):
         return EarlyReply(FetchResponse(responses=(yield from refuse_fetch(denied))))
     request.topics = kept
+    request.forgotten_topics_data = [*request.forgotten_topics_data, *hidden]
 
     def finish(response: FetchResponse) -> Any:
         session = guard.parts.sessions.find(response.session_id)
-        if session is not None:
-            session.owner, session.denied = guard.principal, denied
+        if session is not None and not guard.parts.sessions.note_rights(session, owner_of(guard), denied, unnamed):
+            response.session_id = 0
         return add_refusals(response, denied) if denied else response
 
     return finish
@@ -102,18 +115,40 @@ def add_refusals(response: FetchResponse, denied: dict[Key, None]) -> Steps[Fetc
     return response
 
 
-def check_session(guard: Guard, request: FetchRequest) -> dict[Key, None]:
-    """The partitions refused before in this session. A session belongs to its owner: its id alone is not enough to use
-    it."""
+def owner_of(guard: Guard) -> tuple[str, str]:
+    """The address belongs to it: permissions may be for one address only."""
+    return guard.principal, guard.host
+
+
+def check_session(guard: Guard, request: FetchRequest) -> tuple[dict[Key, None], dict[Key, None]]:
+    """The partitions refused before in this session, and those whose topics were unknown. A session belongs to its
+    owner: its id alone is not enough to use it."""
     session = guard.parts.sessions.find(request.session_id)
     if session is None:
-        return {}
-    if session.owner != guard.principal:
+        return {}, {}
+    if session.owner != owner_of(guard):
         if request.session_epoch not in (EPOCH_INITIAL, EPOCH_FINAL):
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         request.session_id = 0  # not theirs, so they must not close it
-        return {}
-    return {} if request.session_epoch in (EPOCH_INITIAL, EPOCH_FINAL) else dict(session.denied)
+        return {}, {}
+    if request.session_epoch in (EPOCH_INITIAL, EPOCH_FINAL):
+        return {}, {}
+    return dict(session.denied), dict(session.unnamed)
+
+
+def check_names(guard: Guard, denied: dict[Key, None], unnamed: dict[Key, None]) -> Steps[list[ForgottenTopic]]:
+    """Check the partitions whose topics have become known since. Returns those to remove from the session."""
+    hidden = []
+    for key in list(unnamed):
+        topic_id, index = key
+        name = find_name(guard, cast("bytes", topic_id))
+        if name is not None:
+            del unnamed[key]
+            if not guard.allows_topic(Operation.READ, name):
+                denied[key] = None
+                hidden.append(ForgottenTopic(topic_id=cast("bytes", topic_id), partitions=[index]))
+        yield
+    return hidden
 
 
 def refuse_fetch(denied: dict[Key, None]) -> Steps[list[FetchableTopicResponse]]:
