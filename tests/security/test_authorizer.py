@@ -50,6 +50,26 @@ def test_whoever_denies_wins() -> None:
     assert judge.allows("User:ann", HERE, READ, TOPIC, "secret.plan")
 
 
+@pytest.mark.parametrize(
+    ("written", "address"),
+    [
+        ("2001:db8:0:0:0:0:0:1", "2001:db8::1"),  # as Java writes it, and so the rules made for Kafka
+        ("2001:DB8::0001", "2001:db8::1"),
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("fe80:0:0:0:0:0:0:1%eth0", "fe80::1%eth0"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+    ],
+)
+def test_an_address_is_the_same_however_it_is_written(written: str, address: str) -> None:
+    rules = [entry("*", ALL), entry("bob", READ, deny=True, host=written), entry("ann", WRITE, host=written)]
+    judge = authorizer({Resource(TOPIC, "a"): rules, Resource(TOPIC, "b"): rules[2:]})
+    assert not judge.allows("User:bob", address, READ, TOPIC, "a")
+    assert judge.allows("User:bob", HERE, READ, TOPIC, "a")
+    assert judge.allows("User:ann", address, WRITE, TOPIC, "b")
+    assert judge.allows_some("User:ann", address, WRITE, TOPIC)
+    assert not judge.allows("User:ann", "2001:db8::2", WRITE, TOPIC, "b")
+
+
 def test_what_has_no_list_is_open_where_that_is_wanted() -> None:
     judge = authorizer({Resource(TOPIC, "a"): [entry("ann", READ)]}, open_by_default=True)
     assert judge.allows("User:bob", HERE, WRITE, TOPIC, "b")

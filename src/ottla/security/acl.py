@@ -11,6 +11,8 @@ The paths and the JSON are those of Apache Kafka 3.9 in ZooKeeper mode, so that 
 from __future__ import annotations
 
 import json
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.wire.access import Operation, Pattern, Permission, ResourceType
@@ -105,11 +107,25 @@ class AclEntry(NamedTuple):
         """Whether this entry applies to such a request."""
         if self.principal != principal and self.principal != EVERYBODY:
             return False
-        if self.host != host and self.host != WILDCARD:
+        if self.host != host and self.host != WILDCARD and not (":" in self.host and same_address(self.host, host)):
             return False
         if self.operation is operation or self.operation is Operation.ALL:
             return True
         return self.permission is Permission.ALLOW and self.operation in IMPLIED_BY.get(operation, ())
+
+
+def same_address(one: str, other: str) -> bool:
+    """An IPv6 address has many spellings: Java writes all zeros, so rules made for Kafka have them."""
+    try:
+        return parse_address(one) == parse_address(other)
+    except ValueError:
+        return False
+
+
+@lru_cache(maxsize=4096)
+def parse_address(text: str) -> IPv4Address | IPv6Address:
+    found = ip_address(text)
+    return found.ipv4_mapped or found if isinstance(found, IPv6Address) else found
 
 
 class Filter(NamedTuple):
