@@ -9,9 +9,15 @@ from handlers.wired import Wired
 from security.test_rights import EVERYONE, SETTINGS, TOPIC, VICTIM, Judged, records
 
 from ottla.embed import BrokerThread
+from ottla.errors import ErrorCode
 from ottla.wire.access import Operation, Pattern, Permission, ResourceType
 from ottla.wire.messages.acls import AclCreation, CreateAclsRequest
-from ottla.wire.messages.metadata import Cursor, DescribeTopicPartitionsRequest
+from ottla.wire.messages.metadata import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
 from ottla.wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.messages.topics import CreatableTopic, CreateTopicsRequest
@@ -72,6 +78,18 @@ def test_a_cursor_at_a_hidden_topic_goes_on_with_the_next(judged: Judged) -> Non
     named = [(topic.name, len(topic.partitions)) for topic in answer.topics if not topic.is_internal]
     assert named == [("c", 2), (TOPIC, 1)]
     assert not any(topic.error_code for topic in answer.topics)
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_an_id_where_none_may_be_is_refused_alike_for_every_topic(judged: Judged, version: int) -> None:
+    """These versions have a field for ids, and no way to answer without a name."""
+    everything = judged.admin.ask(MetadataRequest(topics=None), 12).topics
+    hidden = next(topic.topic_id for topic in everything if topic.name == HIDDEN[0])
+    for topic_id in (hidden, judged.topic_id, b"?" * 16):
+        for name in (None, VISIBLE[0], HIDDEN[0]):
+            asked = MetadataRequestTopic(name=name, topic_id=topic_id)
+            (told,) = judged.victim.ask(MetadataRequest(topics=[asked]), version).topics
+            assert (told.error_code, told.name, told.topic_id) == (ErrorCode.INVALID_REQUEST, name or "", topic_id)
 
 
 def end_of(client: Wired, topic: str) -> int:

@@ -66,9 +66,10 @@ def heartbeat_after_lookup(
     for text in texts:
         with suppress(PatternError):  # the machine refuses it
             found = yield from lookup(text, parts.metadata.image.topics)
-            for name in found if sees is not None else ():
-                sees(name)
-                yield
+            if sees is not None:
+                for name in found:
+                    sees(name)
+                    yield
         yield
     return heartbeat(parts, call, request)
 

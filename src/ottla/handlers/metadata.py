@@ -73,7 +73,7 @@ def describe_many(parts: Parts, call: Call, request: MetadataRequest) -> Steps[A
         for name, topic_id in view.awaited.items():
             topics.append(answer_absent(name, topic_id, ErrorCode.LEADER_NOT_AVAILABLE))
         return respond(parts, call, request, topics)
-    if BY_ID > call.version >= WITH_ID and any(one.name is None or any(one.topic_id) for one in request.topics):
+    if misuses_ids(call.version, request.topics):
         code = ErrorCode.INVALID_REQUEST  # the field exists in these versions, but must not be used
         for one in request.topics:
             topics.append(answer_absent(one.name or "", one.topic_id, code))
@@ -93,6 +93,10 @@ def describe_many(parts: Parts, call: Call, request: MetadataRequest) -> Steps[A
         topics.append(find(image, one, request, view))
         yield
     return respond(parts, call, request, topics)
+
+
+def misuses_ids(version: int, topics: list[MetadataRequestTopic]) -> bool:
+    return BY_ID > version >= WITH_ID and any(one.name is None or any(one.topic_id) for one in topics)
 
 
 def unique(image: Image, topics: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ErrorCode, description
 from ottla.handlers.gates.gate import REFUSED, EarlyReply, extend, guards, make_each, sift
+from ottla.handlers.metadata import misuses_ids
 from ottla.security.acl import CLUSTER_NAME
 from ottla.wire.access import Operation, ResourceType
 from ottla.wire.messages.configs import (
@@ -61,6 +62,8 @@ TOPIC_OPTIONS, GROUP_OPTIONS = 2, 32
 @guards(MetadataRequest)
 def metadata(guard: Guard, request: MetadataRequest) -> Steps[Finish | None]:
     refusals: list[MetadataResponseTopic] = []
+    if misuses_ids(guard.call.version, request.topics or []):
+        return None  # the handler refuses it all, whatever the topics
     everything = request.topics is None or (guard.call.version == 0 and not request.topics)
     if request.topics and not everything:
         kept, refused = yield from sift(
