@@ -347,7 +347,9 @@ class Broker:
             entrance, first_limits = None, limits
             handle: Callable[[Connection, memoryview], Answer] = dispatch
             if self._doors is not None and wanted.protocol != "PLAINTEXT":
-                entrance = self._doors.entrance(wanted, dispatch, limits, self._user, self._token)
+                entrance = self._doors.entrance(
+                    wanted, dispatch, limits, self._user, self._token, lambda: self._founding.metadata.image.users
+                )
                 handle, first_limits = entrance.gate or dispatch, self._doors.limits(wanted, limits)
             listener = Listener(
                 wanted.name,

@@ -7,6 +7,7 @@ import pytest
 
 from ottla.client.security import Security, scram_steps
 from ottla.security.credential import Credential, credential, decode, encode
+from ottla.security.decoys import Decoys
 from ottla.security.login import LoginError
 from ottla.security.scram import Scram
 
@@ -28,8 +29,11 @@ USERS = {
 }
 
 
+DECOYS = Decoys(SECRET, lambda: USERS)
+
+
 def exchange(nonce: str = NONCE, mechanism: str = MECHANISM) -> Scram:
-    return Scram(mechanism, lambda name: USERS.get(name, {}), nonce, SECRET)
+    return Scram(mechanism, lambda name: USERS.get(name, {}), nonce, DECOYS)
 
 
 def log_in(name: str, password: str, mechanism: str = MECHANISM) -> Scram:
@@ -48,7 +52,7 @@ def log_in(name: str, password: str, mechanism: str = MECHANISM) -> Scram:
 
 def test_the_example_of_rfc_7677() -> None:
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
-    server = Scram(MECHANISM, lambda name: {MECHANISM: kept("pencil", salt)}, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", SECRET)
+    server = Scram(MECHANISM, lambda name: {MECHANISM: kept("pencil", salt)}, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", DECOYS)
     said = server.respond(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
     assert said == b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     final = server.respond(
@@ -146,3 +150,28 @@ def test_a_token_that_does_not_exist_looks_like_one_that_does() -> None:
     assert b",i=4096" in server.respond(b"n,,n=alice,r=abc,tokenauth=true")
     with pytest.raises(LoginError, match="wrong name or password"):
         server.respond(b"c=biws,r=abc" + NONCE.encode() + b",p=" + base64.b64encode(bytes(32)))
+
+
+def challenge(name: str, users: dict[str, dict[str, str]]) -> tuple[int, int, bool]:
+    """Iterations, the size of the salt, and whether it is text."""
+    server = Scram(MECHANISM, lambda name: users.get(name, {}), NONCE, Decoys(SECRET, lambda: users))
+    said = server.respond(f"n,,n={name},r=abc".encode()).decode()
+    pairs = dict(part.split("=", 1) for part in said.split(","))
+    salt = base64.b64decode(pairs["s"])
+    return int(pairs["i"]), len(salt), salt.isalnum() and salt.islower()
+
+
+@pytest.mark.parametrize(
+    ("salt", "iterations"), [(bytes(range(200, 232)), 8192), (b"1x2y3z4a5b6c7d8e9f0g1h2i3j", 4096), (b"s4lt", 16384)]
+)
+def test_nobody_cannot_be_told_from_users_by_the_form_of_the_challenge(salt: bytes, iterations: int) -> None:
+    users = {f"user{number}": {MECHANISM: kept("pw", salt, iterations=iterations)} for number in range(3)}
+    assert challenge("nobody", users) == challenge("user0", users)
+
+
+def test_forms_are_as_frequent_among_those_who_do_not_exist() -> None:
+    users = {f"new{number}": {MECHANISM: kept("pw", bytes(32), iterations=8192)} for number in range(3)}
+    users["old"] = {MECHANISM: kept("pw", b"s4lt", iterations=4096)}
+    forms = [challenge(f"nobody{number}", users)[0] for number in range(400)]
+    assert 240 < forms.count(8192) < 360
+    assert forms.count(8192) + forms.count(4096) == 400

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.config import BrokerConfig, Listener
     from ottla.net.dispatch import Dispatch
+    from ottla.security.decoys import Stored
     from ottla.security.login import LoginExchange
     from ottla.security.scram import Tokens, Users
 
@@ -50,13 +51,19 @@ class Doors:
         self._read_at = dict.fromkeys(self._keys, float("-inf"))
         for one in config.opened:
             if one.authenticated:
-                self._mechanisms(one, lambda name: {}, lambda name, mechanism: None)
+                self._mechanisms(one, lambda name: {}, lambda name, mechanism: None, dict)
 
     def entrance(
-        self, listener: Listener, dispatch: Dispatch, limits: ConnectionLimits, users: Users, tokens: Tokens
+        self,
+        listener: Listener,
+        dispatch: Dispatch,
+        limits: ConnectionLimits,
+        users: Users,
+        tokens: Tokens,
+        everybody: Callable[[], Stored],
     ) -> Entrance:
         delay_s = self._config.connection_failed_authentication_delay_ms / 1000
-        known = self._mechanisms(listener, users, tokens) if listener.authenticated else {}
+        known = self._mechanisms(listener, users, tokens, everybody) if listener.authenticated else {}
         gate = self._gate(listener, dispatch, limits, known, delay_s) if listener.authenticated else None
         return Entrance(self.handshakes, certificates=self._certificates.get(listener.name), gate=gate, delay_s=delay_s)
 
@@ -71,9 +78,11 @@ class Doors:
         make_login = partial(Login, known, self._clock.monotonic, listener.security.connections_max_reauth_ms, delay_s)
         return LoginGate(dispatch, limits, make_login)
 
-    def _mechanisms(self, listener: Listener, users: Users, tokens: Tokens) -> dict[str, Callable[[], LoginExchange]]:
+    def _mechanisms(
+        self, listener: Listener, users: Users, tokens: Tokens, everybody: Callable[[], Stored]
+    ) -> dict[str, Callable[[], LoginExchange]]:
         keys = self._keys.get(listener.name)
-        return mechanisms(listener, users, tokens, keys, self._clock.now_ms, self._random_bytes)
+        return mechanisms(listener, users, tokens, keys, self._clock.now_ms, self._random_bytes, everybody)
 
     def limits(self, listener: Listener, limits: ConnectionLimits) -> ConnectionLimits:
         """The limits before the login."""

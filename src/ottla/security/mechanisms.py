@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.client.security import MODULES, parse_jaas
 from ottla.config.option import ConfigError
 from ottla.security.bearer import Bearer, Expectations
+from ottla.security.decoys import Decoys
 from ottla.security.plain import Plain
 from ottla.security.scram import Scram
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.config import Listener
+    from ottla.security.decoys import Stored
     from ottla.security.keys import Keys
     from ottla.security.login import LoginExchange
     from ottla.security.scram import Tokens, Users
@@ -36,9 +38,10 @@ def mechanisms(
     keys: Keys | None,
     now_ms: Callable[[], int],
     random_bytes: Callable[[int], bytes],
+    everybody: Callable[[], Stored],
 ) -> dict[str, Callable[[], LoginExchange]]:
     """The mechanisms by name, in the order in which they were enabled."""
-    secret = random_bytes(32)
+    decoys = Decoys(random_bytes(32), everybody)
     made: dict[str, Callable[[], LoginExchange]] = {}
     for name in listener.security.sasl_enabled_mechanisms:
         if name == "PLAIN":
@@ -47,14 +50,14 @@ def mechanisms(
             assert keys is not None, "an OAUTHBEARER listener has keys"
             made[name] = partial(Bearer, keys, expectations(listener), now_ms)
         else:
-            made[name] = partial(new_scram, name, users, tokens, random_bytes, secret)
+            made[name] = partial(new_scram, name, users, tokens, random_bytes, decoys)
     return made
 
 
 def new_scram(
-    mechanism: str, users: Users, tokens: Tokens, random_bytes: Callable[[int], bytes], secret: bytes
+    mechanism: str, users: Users, tokens: Tokens, random_bytes: Callable[[int], bytes], decoys: Decoys
 ) -> Scram:
-    return Scram(mechanism, users, random_bytes(NONCE_SIZE).hex(), secret, tokens)
+    return Scram(mechanism, users, random_bytes(NONCE_SIZE).hex(), decoys, tokens)
 
 
 def expectations(listener: Listener) -> Expectations:

@@ -22,6 +22,8 @@ from ottla.security.login import LoginError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ottla.security.decoys import Decoys
+
     Users = Callable[[str], Mapping[str, str]]  # the credentials of a user, by mechanism
     Tokens = Callable[[str, str], "TokenLogin | None"]  # the login of a delegation token, by its id and the mechanism
 
@@ -33,7 +35,7 @@ FINAL: Final = re.compile(
 )
 NONCE_SIZE_MAX: Final = 1024
 NAME_SIZE_MAX: Final = 1024
-SALT_SIZE: Final = 26
+SALT_SIZE: Final = 26  # of delegation tokens
 
 
 class TokenLogin(NamedTuple):
@@ -46,7 +48,7 @@ class TokenLogin(NamedTuple):
 
 class Scram:
     def __init__(
-        self, mechanism: str, users: Users, nonce: str, secret: bytes, tokens: Tokens = lambda name, mechanism: None
+        self, mechanism: str, users: Users, nonce: str, decoys: Decoys, tokens: Tokens = lambda name, mechanism: None
     ) -> None:
         self.user: str | None = None
         self.expires_s: float | None = None
@@ -57,7 +59,7 @@ class Scram:
         self._hash = HASHES[mechanism]
         self._users = users
         self._nonce = nonce  # our half
-        self._secret = secret  # of this broker: challenges for unknown users are derived from it
+        self._decoys = decoys
         self._name = self._challenge = self._first = self._header = ""
         self._credential: Credential | None = None
         self._known = False
@@ -98,8 +100,10 @@ class Scram:
         except ValueError:
             known = None
         self._known = known is not None
-        made = hmac.digest(self._secret, f"{self._mechanism} {name}".encode(), "sha512")
-        return known or Credential(made[:SALT_SIZE], made, made, ITERATIONS_MIN)
+        if known is not None:
+            return known
+        made = self._decoys.make(self._mechanism, name)
+        return made._replace(salt=made.stored_key[:SALT_SIZE], iterations=ITERATIONS_MIN) if self.by_token else made
 
     def _check_proof(self, text: str) -> str:
         assert self._credential is not None
