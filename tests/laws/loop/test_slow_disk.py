@@ -35,14 +35,15 @@ VERSION = 9
 
 
 class Gate:
-    """fsync of one topic's log blocks until the gate is opened."""
+    """fsync of one topic's log file blocks until the gate is opened."""
 
     def __init__(self, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached, self.opened, self.count = threading.Event(), threading.Event(), 0
         sync = RealDisk.sync
 
         def wait(fd: int) -> None:
-            if f"/{topic}-0/" in os.readlink(f"/proc/self/fd/{fd}"):
+            path = os.readlink(f"/proc/self/fd/{fd}")
+            if f"/{topic}-0/" in path and path.endswith(".log"):
                 self.count += 1
                 self.reached.set()
                 assert self.opened.wait(30)
