@@ -181,6 +181,7 @@ def read(task: Task, topic: str, *, isolation: str = "read_committed") -> list[l
                          "isolation.level": isolation, "enable.partition.eof": True, "log_level": 2,
                          "fetch.wait.max.ms": 50})  # fmt: skip
     values: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+    consumer.list_topics(topic, WAIT_S)  # else librdkafka looks for the leaders half a second later
     consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in range(PARTITIONS)])
     open_ends = set(range(PARTITIONS))
     deadline = time.monotonic() + WAIT_S

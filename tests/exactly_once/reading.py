@@ -23,6 +23,7 @@ def read(broker: Mortal | MortalKafka, topic: str, isolation: str, partition: in
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.auto.commit": False,
                          "isolation.level": isolation, "enable.partition.eof": True, "log_level": 2,
                          "fetch.wait.max.ms": 50, "fetch.error.backoff.ms": 10})  # fmt: skip
+    consumer.list_topics(topic, READ_S)  # else librdkafka looks for the leader half a second later
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
     values: list[bytes] = []
     deadline = time.monotonic() + READ_S
