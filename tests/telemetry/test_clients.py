@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import judge
+import pytest
 from confluent_kafka import Producer
 from metrics.exposed import Exposed, scrape
 from waiting import wait_until
@@ -18,7 +19,8 @@ SENT = "client_org_apache_kafka_producer_record_send_total"
 DIALLED = "client_org_apache_kafka_producer_connection_creation_total"
 
 
-def test_real_clients_push_and_leave() -> None:
+def test_real_clients_push_and_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.telemetry.receiver.EXPIRY_MS_MIN", 5000)  # a minute, otherwise
     with BrokerThread() as broker:
         to = ("--bootstrap-server", broker.bootstrap)
         judge.tool(COMMAND, *to, "--alter", "--name", "all", "--metrics", "org.apache.kafka.", "--interval", "500")
