@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import judge
-import pytest
 from confluent_kafka import Producer
 from metrics.exposed import Exposed, scrape
 from waiting import wait_until
 
 from ottla.embed import BrokerThread
+
+if TYPE_CHECKING:
+    import pytest
 
 COMMAND = "org.apache.kafka.tools.ClientMetricsCommand"
 PUSHER = Path(__file__).parent / "Pusher.java"
