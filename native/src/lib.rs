@@ -316,6 +316,12 @@ fn write_planned(py: Python<'_>, frame: View, writes: Vec<Bound<'_, PyTuple>>) -
     })
 }
 
+/// Allocates blocks after the end of a file: see `files::reserve`.
+#[pyfunction]
+fn reserve_blocks(py: Python<'_>, fd: i32, position: i64, size: i64, free_min: u64) -> bool {
+    py.detach(|| files::reserve(fd, position, size, free_min))
+}
+
 // Topic (a name or an id), partition, where its records begin and end, and the response up to its result.
 type Part<'py> = (Bound<'py, PyAny>, i32, usize, usize, Bound<'py, PyBytes>);
 
@@ -563,6 +569,7 @@ fn ottla_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sound, module)?)?;
     module.add_function(wrap_pyfunction!(sound_each, module)?)?;
     module.add_function(wrap_pyfunction!(write_planned, module)?)?;
+    module.add_function(wrap_pyfunction!(reserve_blocks, module)?)?;
     module.add_function(wrap_pyfunction!(read_produce, module)?)?;
     module.add_function(wrap_pyfunction!(read_fetch, module)?)?;
     module.add_function(wrap_pyfunction!(answer_fetch, module)?)?;

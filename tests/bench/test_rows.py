@@ -78,9 +78,13 @@ def test_a_row_of_a_real_client_gives_numbers(row: Row, ottla: Ottla, client: Cl
 
 def test_a_writing_row_has_a_new_topic_in_each_turn(ottla: Ottla, monkeypatch: pytest.MonkeyPatch) -> None:
     row, ids = replay.replay(100, 16), []
+    touched: list[int] = []
+    monkeypatch.setattr("bench.pages.touch", lambda _, size: touched.append(size))
     monkeypatch.setattr(row, "run", lambda broker, _: ids.append(topic_id(broker, row.topic)) or {"mb_s": 1.0})
     run.measure(row, [ottla], moment(None), 3)
     assert len(ids) == len(set(ids)) == 4, "three turns, and one that does not count"
+    assert len(touched) == 3
+    assert min(touched) > 16_000, "what the first request of each turn wrote"
     ottla.wait_deleted()
     assert not list((ottla.folder / "data").glob("*-delete"))
 

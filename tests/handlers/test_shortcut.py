@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
     from pathlib import Path
 
+    from ottla.log.log import Log
     from ottla.net.dispatch import Dispatch
 
 NEWEST = 13
@@ -483,6 +484,69 @@ def test_a_write_that_fails_on_a_real_disk_fails_one_partition(tmp_path: Path, m
             file.fd = fd
         os.close(full)
         assert [code for code, _ in await pair.tell(wanted, 11)] == [0, 0, 0]
+
+    story(tmp_path, tell)
+
+
+def whole_file(log: Log) -> bytes:
+    """The file of the active segment, with what may follow its last batch."""
+    with open(log.active.stem + ".log", "rb") as file:
+        return file.read()
+
+
+@pytest.mark.skipif(not SHORT, reason="without the native part there is no shortcut")
+@pytest.mark.parametrize("ahead", [False, True], ids=["as it comes", "the second thread was fast"])
+def test_what_two_threads_wrote_after_a_failure_is_stored_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, ahead: bool
+) -> None:
+    """The write of one of six large batches fails. Those after it may be in their files before they are appended."""
+    count = 6
+    wanted = request(*[("wide", at, records(size=48 << 10)) for at in range(count)])
+    dropped: list[str] = []
+
+    def write_more(disk: Any, frame: memoryview, writes: list[Any]) -> Any:
+        done, result = planned_write.write_planned(disk, frame, writes)
+        if ahead:
+            planned_write.write_singly(disk, frame, writes[done + 1 :])
+        return done, result
+
+    def noting(log: Any, write: Any) -> None:
+        planned_write.drop_write(log, write)
+        assert os.path.getsize(write[7].path) == log.active.size
+        dropped.append(f"{log.topic}-{log.index}")
+
+    monkeypatch.setattr(shortcut_module, "write_planned", write_more)
+    monkeypatch.setattr(shortcut_module, "drop_write", noting)
+
+    async def tell(pair: Pair) -> None:
+        full = os.open("/dev/full", os.O_RDWR)
+        for one in (pair.short, pair.general):
+            await cast("Any", one.dispatch._parts.controller).create_topics([NewTopic("wide", count, 1)])
+            monkeypatch.setattr(one.disk, "writev", os.pwritev)  # native code writes only in place of this function
+            monkeypatch.setattr(one.disk, "cut", lambda fd, size: fd == full or os.ftruncate(fd, size))
+        ends = [0] * count
+        for fails in (None, None, *range(count), None):
+            files = []
+            for one in (pair.short, pair.general) if fails is not None else ():
+                file = one.broker._store.logs["wide", fails].active.opened
+                assert file is not None
+                files.append((file, file.fd))
+                file.fd = full
+            dropped.clear()
+            found = await pair.tell(wanted, 11)
+            for file, fd in files:
+                file.fd = fd
+            failed = int(ErrorCode.KAFKA_STORAGE_ERROR), -1
+            assert found == [failed if at == fails else (0, ends[at]) for at in range(count)]
+            assert dropped == [f"wide-{at}" for at in range(count if fails is None else fails + 1, count)]
+            ends = [end + (at != fails) for at, end in enumerate(ends)]
+            for one in (pair.short, pair.general):
+                for at in range(count):
+                    log = one.broker._store.logs["wide", at]
+                    whole = whole_file(log)
+                    assert [entry.base_offset for entry in batch.entries(whole)] == list(range(ends[at]))
+                    assert len(whole) == log.size
+        os.close(full)
 
     story(tmp_path, tell)
 

@@ -6,6 +6,7 @@ import errno
 import os
 import random
 import resource
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -15,11 +16,11 @@ from ottla.disk import RealDisk
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log import planned_write
 from ottla.log.append import append_sound as leader_append_sound
-from ottla.log.planned_write import finish_write, plan_write, undo_write, write_planned, write_singly
+from ottla.log.planned_write import drop_write, finish_write, plan_write, undo_write, write_planned, write_singly
 from ottla.records import batch, native
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from ottla.disk import Buffer, Disk
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 BUILT = pytest.mark.skipif(native.batch_writer() is None, reason="the native part is not built")
 BOTH = pytest.mark.parametrize("way", [pytest.param(write_planned, marks=BUILT), write_singly])
+SHARED_SIZE_MIN = 256 << 10  # so many bytes are shared by two threads: see native/src/planned_write.rs
 
 
 class CountingDisk(RealDisk):
@@ -38,6 +40,17 @@ class CountingDisk(RealDisk):
     def writev(self, fd: int, parts: Sequence[Buffer], position: int, /) -> int:  # type: ignore[override]
         self.writes.append((position, sum(map(len, parts))))
         return os.pwritev(fd, parts, position)
+
+
+class UncutDisk(RealDisk):
+    """Its writes are those of the system, so native code makes them. Its cuts fail on demand."""
+
+    cut_fails = False
+
+    def cut(self, fd: int, size: int, /) -> None:
+        if self.cut_fails:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        os.ftruncate(fd, size)
 
 
 class Batches(NamedTuple):
@@ -211,4 +224,118 @@ def test_a_broken_disk_takes_its_directory_offline(tmp_path: Path) -> None:
     undo_write(targets[0], writes[0], result)
     with pytest.raises(BrokerError, match="offline"):
         append_sound(targets[1], produced())
+    assert not planned(targets, batches)
+
+
+def file_of(log: Log) -> bytes:
+    """The whole file, with what may follow the last batch."""
+    with open(log.active.stem + ".log", "rb") as file:
+        return file.read()
+
+
+@BOTH
+@pytest.mark.parametrize("seed", range(5))
+def test_two_threads_do_what_single_appends_do(tmp_path: Path, way: type[object], seed: int) -> None:
+    chance = random.Random(seed)
+    count = chance.randint(2, 9)
+    options = {"flush_messages": 7, "index_interval_bytes": 30_000}
+    single, together = logs(tmp_path / "single", count, **options), logs(tmp_path / "together", count, **options)
+    for turn in range(15):
+        made = [produced(size=chance.randint(1, 20_000)) for _ in single]
+        made[chance.randrange(count)] = produced(chance.randint(1, 4), size=SHARED_SIZE_MIN)
+        for log, one in zip(single, made, strict=True):
+            append_sound(log, one, epoch=turn // 10)
+        batches = framed(made)
+        writes = planned(together, batches, epoch=turn // 10)
+        assert way(RealDisk(), batches.frame, writes) == (count, 0)
+        for log, write, sound in zip(together, writes, batches.sounds, strict=True):
+            finish_write(log, write, sound)
+        assert [state(log) for log in single] == [state(log) for log in together]
+    assert list(map(file_of, single)) == list(map(file_of, together))
+
+
+@contextmanager
+def failing(kind: str, writes: list[PlannedWrite], fails: Sequence[int]) -> Iterator[None]:
+    """Let these writes fail. "short": the first of them writes 30 bytes, and those that end below write everything."""
+    full, limits = os.open("/dev/full", os.O_RDWR), resource.getrlimit(resource.RLIMIT_FSIZE)
+    if kind == "short":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (writes[fails[0]][1] + 30, limits[1]))
+    else:
+        for at in fails:
+            writes[at] = (full if kind == "full" else -1, *writes[at][1:])
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        os.close(full)
+
+
+RESULTS = {"bad": errno.EBADF, "full": errno.ENOSPC, "short": 30}
+
+
+@BOTH
+@pytest.mark.parametrize("kind", RESULTS)
+@pytest.mark.parametrize("first", range(6))
+def test_two_threads_report_the_first_failure(tmp_path: Path, way: type[object], kind: str, first: int) -> None:
+    """Which thread has written what by then is chance, so this is tried several times."""
+    size, targets = SHARED_SIZE_MIN // 4, logs(tmp_path, 6)
+    for turn in range(12):
+        fails = [first] if kind == "short" else [first, *range(first + 1, 6)[turn % 4 :: 2]]
+        others = max(log.active.size for log in targets)
+        while kind == "short" and targets[first].active.size < others + 2 * size:
+            append_sound(targets[first], produced(size=size))
+        batches = framed([produced(size=size + at) for at in range(6)])
+        states, files, writes = list(map(state, targets)), list(map(file_of, targets)), planned(targets, batches)
+        with failing(kind, writes, fails):
+            count, result = way(RealDisk(), batches.frame, writes)  # type: ignore[misc]
+        assert (count, getattr(result, "errno", result)) == (first, RESULTS[kind])
+        for log, write, sound in zip(targets[:first], writes, batches.sounds, strict=False):
+            finish_write(log, write, sound)
+        assert undo_write(targets[first], writes[first], result).code == ErrorCode.KAFKA_STORAGE_ERROR
+        for log, write in zip(targets[first + 1 :], writes[first + 1 :], strict=True):
+            drop_write(log, write)
+        assert list(map(state, targets[first:])) == states[first:]
+        assert list(map(file_of, targets[first:])) == files[first:]
+        for at, log in enumerate(targets):
+            end = log.end
+            assert end == states[at][1] if at >= first else end - 1 == states[at][1]
+            assert append_sound(log, produced()) == end
+            assert file_of(log) == everything(log)
+
+
+def test_what_was_written_after_a_failure_is_cut_off(tmp_path: Path) -> None:
+    targets, batches = logs(tmp_path, 2), framed([produced(size=SHARED_SIZE_MIN)] * 2)
+    states, files, writes = list(map(state, targets)), list(map(file_of, targets)), planned(targets, batches)
+    assert write_singly(RealDisk(), batches.frame, writes) == (2, 0)
+    assert undo_write(targets[0], writes[0], 30).code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert file_of(targets[1]) != files[1]
+    drop_write(targets[1], writes[1])
+    drop_write(targets[1], writes[1])
+    assert (list(map(state, targets)), list(map(file_of, targets))) == (states, files)
+    smaller = framed([produced()] * 2)
+    writes = planned(targets, smaller)
+    assert write_planned(RealDisk(), smaller.frame, writes) == (2, 0)
+    for log, write, sound in zip(targets, writes, smaller.sounds, strict=True):
+        finish_write(log, write, sound)
+        assert file_of(log) == everything(log)
+
+
+@BOTH
+def test_what_cannot_be_cut_off_takes_its_directory_offline(tmp_path: Path, way: type[object]) -> None:
+    disk = UncutDisk()
+    targets, batches = logs(tmp_path, 3, disk), framed([produced(size=SHARED_SIZE_MIN)] * 3)
+    writes = planned(targets, batches)
+    with failing("bad", writes, [1]):
+        count, result = way(disk, batches.frame, writes)  # type: ignore[misc]
+    assert count == 1
+    finish_write(targets[0], writes[0], batches.sounds[0])
+    undo_write(targets[1], writes[1], result)
+    assert targets[2].directory.online, "a bad descriptor says nothing about the disk"
+    disk.cut_fails = True
+    write_singly(disk, batches.frame, writes[2:])
+    drop_write(targets[2], writes[2])
+    assert not targets[2].directory.online
+    for log in targets:
+        with pytest.raises(BrokerError, match="offline"):
+            append_sound(log, produced())
     assert not planned(targets, batches)

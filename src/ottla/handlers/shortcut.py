@@ -13,8 +13,8 @@ Laws:
 - From the first partition that does not qualify on, the request takes the general path (`produce.Work`). So does the
   answer, if it must wait or report an error. What was appended before keeps its result.
 - Batches of one request for different partitions are checked together, and written together (`log/planned_write.py`) if
-  they need nothing but a write. A second thread helps to decompress them. Their results are those of single writes in
-  the same order: the first failure ends it, and the rest of the request takes the general path.
+  they need nothing but a write. A second thread helps to decompress and to write them. Their results are those of
+  single writes in the same order: the first failure ends it, and the rest of the request takes the general path.
 - Requests that arrived together on one connection are handled together (`gather`): their batches for one partition are
   written at once. If that write fails, it fails for all batches in it, and for no others.
 - Nothing is appended twice: a failed append is an error in the answer, not a reason to try again.
@@ -42,7 +42,7 @@ from ottla.handlers.produce import (
     refuse_append,
 )
 from ottla.log.append import RETRY, fitting
-from ottla.log.planned_write import undo_write, write_planned
+from ottla.log.planned_write import drop_write, undo_write, write_planned
 from ottla.records.batch import CODEC_MASK, HEADER_SIZE
 from ottla.records.native import produce_reader
 from ottla.records.validate import ON_LOOP, ZSTD_SINCE, LargeError
@@ -271,6 +271,8 @@ class Shortcut:
         if count < len(writes):
             partition = checked[count][0]
             run.refused = refuse_append(partition.index, undo_write(partition.log, writes[count], result), partition)
+            for (later, _, _), write in zip(checked[count + 1 :], writes[count + 1 :], strict=False):
+                drop_write(later.log, write)
         return True
 
     def _find_alike(self, entries: Sequence[ProduceEntry]) -> list[Partition]:

@@ -91,6 +91,8 @@ class Housekeeping:
         now_ms = self._store.clock.now_ms()
         log.producers.expire(now_ms)
         retain(log, now_ms)
+        if log.fault is None:
+            log.active.free_idle()
 
     # Flushing.
 
@@ -216,6 +218,9 @@ class Housekeeping:
         """Check full disks for space, open logs that could not be opened before, and detect removed folders."""
         for directory in self._store.directories:
             if directory.full:
+                for some in batched(list(directory.logs), LOGS_PER_LOOK):
+                    self._steps.each("freeing reserved blocks", some, _free_reserved)
+                    await asyncio.sleep(0)
                 with self._steps.attempt("look for space", directory):
                     directory.look_for_space()
         with self._steps.attempt("opening logs again"):
@@ -239,6 +244,11 @@ class Housekeeping:
 def batched(logs: list[Log], size: int) -> Iterator[list[Log]]:
     """Slices of the list, each of `size` logs but the last."""
     return (logs[first : first + size] for first in range(0, len(logs), size))
+
+
+def _free_reserved(log: Log) -> None:
+    if log.fault is None:
+        log.active.free_reserved()
 
 
 def _missing(folders: list[tuple[Log, str]]) -> list[tuple[Log, str]]:

@@ -5,10 +5,11 @@ then costs more than the write itself, so it is reduced to this:
 
     plan_write       decides where the batch goes; None: it needs more than a write
     write_planned    sets offset and epoch of the batches and writes them, in native code
-    finish_write     records that the batch is in the file; `undo_write` if its write failed
+    finish_write     records that the batch is in the file; `undo_write` if its write failed, and `drop_write` for
+                     every write after that one
 
 Nothing else may happen to these logs in between. The first write that fails ends the call, because the directory may be
-lost: then nothing is written to the other logs either.
+lost. Two threads share many bytes, so batches after that one may be in their files, too: they are cut off again.
 
 Native code makes the system calls itself only in place of `os.pwritev`. Every other disk, such as one that fails in a
 test, gets each write as a call of its own.
@@ -61,9 +62,10 @@ def plan_write(log: Log, frame: memoryview, start: int, end: int, sound: Sound, 
 
 
 def write_planned(disk: Disk, frame: memoryview, writes: Sequence[PlannedWrite]) -> tuple[int, int | OSError]:
-    """Write the batches in order, up to the first failure.
+    """Write the batches, up to the first failure.
 
-    Returns how many were written. The next one, if any, failed with this error, or only so many bytes were written.
+    Returns how many were written before it. The next one, if any, failed with this error, or only so many bytes were
+    written. Those after that may have been written, too.
     """
     native = batch_writer()
     if native is None or disk.writev is not os.pwritev:
@@ -114,3 +116,11 @@ def undo_write(log: Log, write: PlannedWrite, result: int | OSError) -> BrokerEr
     except OSError as error:
         log.directory.note_failure(error)
         return log.directory.storage_error(error)
+
+
+def drop_write(log: Log, write: PlannedWrite) -> None:
+    """Cut off a batch that was perhaps written, although an earlier write had failed."""
+    try:
+        log.active.drop_end(write[7])
+    except OSError as error:
+        log.directory.note_failure(error)

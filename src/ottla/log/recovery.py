@@ -32,6 +32,7 @@ from ottla.log.checkpoints import (
 from ottla.log.epochs import OFFSET_MAX, Epochs
 from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX
 from ottla.log.producers import Producers
+from ottla.log.reservation import free_leftovers
 from ottla.log.segment import CLEANED, DELETED, LOG_SUFFIX, SUFFIXES, SWAP, Segment
 from ottla.log.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from ottla.log.spans import walk
@@ -394,6 +395,8 @@ def rebuild(segment: Segment, epochs: Epochs | None, producers: Producers | None
     _save_transactions(segment)
     if position < size:
         segment.disk.cut(file.fd, position)
+    else:
+        free_leftovers(segment.disk, file, size)
     return size - position
 
 

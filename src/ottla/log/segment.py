@@ -25,6 +25,7 @@ from zlib import crc32
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.files import OPEN_FILES
 from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX, CorruptIndexError, Mark, OffsetIndex, TimeIndex
+from ottla.log.reservation import GROWN_SIZE, LEFT_MIN, RESERVED_SIZE_MAX, reserve
 from ottla.log.spans import LOOK, LOOK_SIZE, SIZE_MIN, walk
 from ottla.log.transactions import SUFFIX as TRANSACTION_SUFFIX
 from ottla.log.transactions import TransactionIndex
@@ -85,7 +86,11 @@ class Segment:
         "_look_size",
         "_preallocated",
         "_reindexed",
+        "_reserve_at",
+        "_reserved",
+        "_reserved_for",
         "_since",
+        "_size_max",
         "_tail_last",
         "_tail_position",
         "_transactions",
@@ -131,7 +136,11 @@ class Segment:
         self._transactions: TransactionIndex | None = None
         self._checked = True
         self._reindexed = False
-        self._preallocated = False
+        self._preallocated = False  # whether the file is larger than its content
+        self._reserved = False  # whether the file may have blocks, or a part of a batch, after its content
+        self._reserved_for = 0  # the size at the last call of `free_idle`
+        self._reserve_at = NEVER if config.preallocate else GROWN_SIZE  # the size at which blocks are reserved next
+        self._size_max = config.segment_bytes
 
     @classmethod
     def create(
@@ -250,6 +259,8 @@ class Segment:
         self._tail_position.append(position)
         if len(tail) > TAIL_MAX:
             del tail[: TAIL_MAX // 2], self._tail_position[: TAIL_MAX // 2]
+        if self.size >= self._reserve_at:
+            self._reserve()
 
     def append_run(self, parts: Sequence[Buffer], size: int, entries: Sequence[tuple[int, int, int]]) -> None:
         """Write several batches at once; `entries` holds (size, last offset, largest timestamp) of each."""
@@ -262,6 +273,8 @@ class Segment:
             position += entry_size
         del self._tail_last[:-TAIL_MAX], self._tail_position[:-TAIL_MAX]
         assert position == self.size, "the entries are the bytes"
+        if position >= self._reserve_at:
+            self._reserve()
 
     def note(self, position: int, size: int, last: int, max_timestamp: int) -> None:
         """Record a batch that is in the file at `position`: update size, end, timestamps and indexes."""
@@ -285,9 +298,42 @@ class Segment:
         if written != size:
             self.undo(file, position, size, written)
 
+    def _reserve(self) -> None:
+        """Reserve blocks for the next batches, if possible: see `reservation`."""
+        file = self.opened
+        size = 0 if file is None else reserve(self.disk, file, self.size, self._size_max)
+        self._reserved = self._reserved or size > 0
+        self._reserve_at = self.size + (size or RESERVED_SIZE_MAX) - LEFT_MIN
+
+    def _cut(self, file: File, size: int) -> None:
+        """Cut the file to this size. That frees what was reserved, too."""
+        self._reserved = True  # until the cut has succeeded
+        self.disk.cut(file.fd, size)
+        self._reserved = False
+        if self._reserve_at != NEVER:
+            self._reserve_at = min(self._reserve_at, max(GROWN_SIZE, size))
+
+    def free_reserved(self) -> None:
+        """Free the blocks that were reserved."""
+        if self._reserved:
+            modified_ms = self.modified_ms()
+            self._cut(self.file, self.size)
+            self.disk.set_modified(self.stem + LOG_SUFFIX, modified_ms)
+
+    def free_idle(self) -> None:
+        """The same, if nothing was appended since the last call."""
+        if self.size == self._reserved_for:
+            self.free_reserved()
+        self._reserved_for = self.size
+
+    def drop_end(self, file: File) -> None:
+        """Cut off what was written after the last batch."""
+        if self.disk.stat(file.path).st_size > self.size:
+            self._cut(file, self.size)
+
     def undo(self, file: File, position: int, size: int, result: int | OSError) -> NoReturn:
         """Cut off what a write has left that failed, or wrote too few bytes. Raises OSError."""
-        self.disk.cut(file.fd, position)
+        self._cut(file, position)
         if isinstance(result, OSError):
             raise result
         raise OSError(errno.ENOSPC, f"{result} of {size} bytes written", file.path)
@@ -353,6 +399,7 @@ class Segment:
 
     def reconfigure(self, config: TopicConfig) -> None:
         self._interval = config.index_interval_bytes
+        self._size_max = config.segment_bytes
         self.offsets.table.resize(config.segment_index_bytes)
         self.times.table.resize(config.segment_index_bytes)
         self.roll_at = NEVER if self.size == 0 else UNDECIDED
@@ -364,9 +411,9 @@ class Segment:
         self.offsets.table.trim()
         self.times.table.trim()
         if self._preallocated:
-            file = self.file
-            self.disk.cut(file.fd, self.size)
+            self._cut(self.file, self.size)
             self._preallocated = False
+        self.free_reserved()
         self._forget_tail()
 
     # Reading.
@@ -540,8 +587,7 @@ class Segment:
         if found is not None:
             position = found[0]
             first = next(self.spans(position)).span.base
-            file = self.file
-            self.disk.cut(file.fd, position)
+            self._cut(self.file, position)
             self.size = position
             self._forget_tail()
             if position == 0:

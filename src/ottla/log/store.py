@@ -429,6 +429,8 @@ class LogStore:
     def set_aside(self, logs: Iterable[Log]) -> None:
         """Close logs that the cluster does not assign to this broker. Rename their folders, for manual inspection."""
         for log in list(logs):
+            with suppress(OSError):
+                log.active.free_reserved()
             self._forget(log)
             try:
                 path = self._put_away((log.topic, log.index), log.path, log.directory, STRAY, 0)

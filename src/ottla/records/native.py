@@ -409,9 +409,16 @@ def produce_reader() -> ProduceReader | None:
 
 @cache
 def batch_writer() -> Callable[[Region, Sequence[tuple[Any, ...]]], tuple[int, int, int]] | None:
-    """Makes the writes of `ottla.log.planned_write`. Returns the number of complete writes; then, for the next one, the
-    bytes written and the system's error."""
+    """Makes the writes of `ottla.log.planned_write`. Returns the number of complete writes before the first that
+    failed; then, for that one, the bytes written and the system's error."""
     return getattr(_crate(), "write_planned", None)
+
+
+@cache
+def block_reserver() -> Callable[[int, int, int, int], bool] | None:
+    """Allocates blocks after the end of a file: descriptor, position and size of the region, and how many bytes must be
+    free. False if nothing was allocated."""
+    return getattr(_crate(), "reserve_blocks", None)
 
 
 def sender_class() -> Callable[[], Any] | None:
