@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import os
 import resource
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from log.making import NOW_MS, a_store, append, everything, produced, settings
+from log.making import NOW_MS, TOPIC_ID, StillClock, a_store, append, everything, keep_house, produced, settings
 from log.test_planned_write import CountingDisk, append_sound, framed, logs, planned, state
 from waiting import wait_until
 
@@ -262,6 +263,33 @@ def test_a_log_that_was_stopped_gets_the_next_one(tmp_path: Path, reserver: Rese
     assert reserver.asked == [(log.active.size,) * 3]
 
 
+def test_a_segment_that_stays_in_use_after_a_seal_gets_the_next_one(tmp_path: Path, reserver: Reserver) -> None:
+    log = a_log(tmp_path)
+    grow(log, 4 * GROWN_SIZE)
+    log.active.seal()
+    reserver.asked.clear()
+    singly(log)
+    assert [one.position for one in reserver.asked] == [log.active.size]
+
+
+def test_a_preallocated_log_gets_none_after_a_cut_either(tmp_path: Path, reserver: Reserver) -> None:
+    log = a_log(tmp_path, preallocate="true", segment_bytes=8 * GROWN_SIZE)
+    grow(log, 4 * GROWN_SIZE)
+    truncate(log, log.end - 3, now_ms=NOW_MS)
+    singly(log)
+    assert not reserver.asked
+
+
+def test_no_reservation_goes_beyond_the_segment(tmp_path: Path, reserver: Reserver) -> None:
+    log = a_log(tmp_path, segment_bytes=15 * GROWN_SIZE)
+    grow(log, 14 * GROWN_SIZE)
+    assert sum(reserver.asked[-1][:2]) == 15 * GROWN_SIZE
+    count = len(reserver.asked)
+    grow(log, 15 * GROWN_SIZE - len(produced(size=SIZE)))
+    assert log.active.base == 0
+    assert len(reserver.asked) == count, "nothing more is asked for the last bytes of a segment"
+
+
 # On a file system.
 
 
@@ -388,6 +416,84 @@ def test_a_killed_process_without_a_reservation_leaves_nothing_to_cut(tmp_path: 
     assert disk.cuts == []
 
 
+@LINUX
+def test_an_idle_log_gives_its_blocks_back(real: Real) -> None:
+    """At the first check of retention before which nothing was appended. The file keeps its time, because retention may
+    count from it."""
+    clock = StillClock()
+    store = a_store(real.folder, clock=clock)
+    log = store.create("orders", 0, TOPIC_ID, settings(), 0)
+
+    def wait() -> None:
+        clock.ms += store.config.log_retention_check_interval_ms
+        asyncio.run(keep_house(store))
+
+    asyncio.run(keep_house(store))
+    grow(log, 2 * GROWN_SIZE)
+    for _ in range(2):
+        wait()
+        check_reserved(log, real.reserver.asked[-1])
+        singly(log)
+    wait()
+    path, content = log_path(log), everything(log)
+    os.utime(path, (1_600_000_000, 1_600_000_000))
+    check_reserved(log, real.reserver.asked[-1])
+    wait()
+    check_freed(path)
+    assert path.read_bytes() == content
+    assert path.stat().st_mtime == 1_600_000_000
+    real.reserver.asked.clear()
+    singly(log)
+    check_reserved(log, *real.reserver.asked)
+
+
+@LINUX
+def test_a_full_disk_gets_all_blocks_back(real: Real) -> None:
+    store = a_store(real.folder)
+    log, other = (store.create("orders", at, TOPIC_ID, settings(), 0) for at in range(2))
+    grow(log, 2 * GROWN_SIZE)
+    grow(other, GROWN_SIZE // 2)
+    content = everything(log)
+    asyncio.run(keep_house(store))
+    check_reserved(log, real.reserver.asked[-1])
+    log.directory.note_failure(OSError(errno.ENOSPC, "No space left on device"))
+    asyncio.run(keep_house(store))
+    check_freed(log_path(log))
+    assert log_path(log).read_bytes() == content
+
+
+@LINUX
+def test_a_log_that_is_set_aside_keeps_only_its_content(real: Real) -> None:
+    store = a_store(real.folder)
+    log = store.create("orders", 0, TOPIC_ID, settings(), 0)
+    grow(log, 2 * GROWN_SIZE)
+    check_reserved(log, real.reserver.asked[-1])
+    content = everything(log)
+    store.set_aside([log])
+    (path,) = real.folder.glob("orders-0.*-stray/*.log")
+    check_freed(path)
+    assert path.read_bytes() == content
+
+
+@LINUX
+@pytest.mark.parametrize("end", ["roll", "stop", "kill"])
+def test_freeing_blocks_keeps_the_time_of_the_file(real: Real, end: str) -> None:
+    store = a_store(real.folder)
+    log = store.create("orders", 0, TOPIC_ID, settings(), 0)
+    grow(log, 2 * GROWN_SIZE)
+    path = log_path(log)
+    os.utime(path, (1_600_000_000, 1_600_000_000))
+    if end == "roll":
+        log.roll(NOW_MS)
+    elif end == "stop":
+        asyncio.run(store.close())
+    else:
+        del store, log
+        a_store(real.folder)
+    check_freed(path)
+    assert path.stat().st_mtime == 1_600_000_000
+
+
 # Native code.
 
 
@@ -428,27 +534,3 @@ def test_native_code_reserves_only_where_it_helps(real: Real) -> None:
 def test_a_batch_is_as_large_as_the_tests_think() -> None:
     assert LEFT_MIN // 4 < len(produced(size=SIZE)) < LEFT_MIN // 2
     assert batch.header(produced(size=SIZE)).size == len(produced(size=SIZE))
-
-
-def test_a_segment_that_stays_in_use_after_a_seal_gets_the_next_one(tmp_path: Path, reserver: Reserver) -> None:
-    log = a_log(tmp_path)
-    grow(log, 4 * GROWN_SIZE)
-    log.active.seal()
-    reserver.asked.clear()
-    singly(log)
-    assert [one.position for one in reserver.asked] == [log.active.size]
-
-
-def test_a_preallocated_log_gets_none_after_a_cut_either(tmp_path: Path, reserver: Reserver) -> None:
-    log = a_log(tmp_path, preallocate="true", segment_bytes=8 * GROWN_SIZE)
-    grow(log, 4 * GROWN_SIZE)
-    truncate(log, log.end - 3, now_ms=NOW_MS)
-    singly(log)
-    assert not reserver.asked
-
-
-def test_no_reservation_goes_beyond_the_segment(tmp_path: Path, reserver: Reserver) -> None:
-    log = a_log(tmp_path, segment_bytes=15 * GROWN_SIZE)
-    grow(log, 14 * GROWN_SIZE)
-    assert sum(reserver.asked[-1][:2]) == 15 * GROWN_SIZE
-    assert all(one.position + one.size <= 15 * GROWN_SIZE for one in reserver.asked)
