@@ -1,6 +1,6 @@
 """Touches free memory before a turn, so that a row measures the broker and not the host of the machine.
 
-A virtual machine may give free memory back to its host. The first byte that is then written to a page costs up to eight
+A virtual machine may give free memory back to its host. The first byte that is then written to a page costs several
 times what the write itself costs, and which broker meets such pages is chance: rows that write gigabytes had CPU times
 that differed by a factor of two between two copies of the same broker. So before each turn as much as the turn will
 write is written to a file that is removed at once. The pages that it has used are likely to be the next to be taken.
