@@ -8,7 +8,6 @@ write is written to a file that is removed at once. The pages that it has used a
 
 from __future__ import annotations
 
-import os
 import tempfile
 from typing import TYPE_CHECKING
 
@@ -20,10 +19,6 @@ PIECE = bytes(1 << 20)
 
 def touch(folder: Path, size: int) -> None:
     """Touch as much free memory as a turn will write to files in this folder."""
-    descriptor, name = tempfile.mkstemp(dir=folder)
-    try:
-        os.unlink(name)
-        for number in range(size // len(PIECE) + 1):
-            os.pwrite(descriptor, PIECE, number * len(PIECE))
-    finally:
-        os.close(descriptor)
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        for _ in range(size // len(PIECE) + 1):
+            file.write(PIECE)

@@ -1,8 +1,9 @@
 //! A second thread that shares the work of a call, if it is free: `share`.
 //!
 //! A broker runs on one thread. Decompressing and writing the batches of a large request keeps it busy while other
-//! processors may be idle, so that work is shared with a helper thread. The caller does not depend on it: it works through the items
-//! itself, and takes back its offer if the helper has not begun by then. So a busy machine costs only the wake-up.
+//! processors may be idle, so that work is shared with a helper thread. The caller does not depend on it: it works
+//! through the items itself, and takes back its offer if the helper has not begun by then. So a busy machine costs only
+//! the wake-up.
 //!
 //! `unsafe` is needed once, because a thread that lives on cannot borrow: the caller waits for it instead.
 

@@ -24,6 +24,8 @@ mod planned_write;
 mod produce;
 mod reader;
 mod region;
+#[cfg(target_os = "linux")]
+mod reservation;
 mod seek;
 #[cfg(target_os = "linux")]
 mod sender;
@@ -316,10 +318,11 @@ fn write_planned(py: Python<'_>, frame: View, writes: Vec<Bound<'_, PyTuple>>) -
     })
 }
 
-/// Allocates blocks after the end of a file: see `files::reserve`.
+/// Allocates blocks after the end of a file: see `reservation`.
+#[cfg(target_os = "linux")]
 #[pyfunction]
 fn reserve_blocks(py: Python<'_>, fd: i32, position: i64, size: i64, free_min: u64) -> bool {
-    py.detach(|| files::reserve(fd, position, size, free_min))
+    py.detach(|| reservation::reserve(fd, position, size, free_min))
 }
 
 // Topic (a name or an id), partition, where its records begin and end, and the response up to its result.
@@ -569,6 +572,7 @@ fn ottla_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sound, module)?)?;
     module.add_function(wrap_pyfunction!(sound_each, module)?)?;
     module.add_function(wrap_pyfunction!(write_planned, module)?)?;
+    #[cfg(target_os = "linux")]
     module.add_function(wrap_pyfunction!(reserve_blocks, module)?)?;
     module.add_function(wrap_pyfunction!(read_produce, module)?)?;
     module.add_function(wrap_pyfunction!(read_fetch, module)?)?;

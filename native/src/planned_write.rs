@@ -1,6 +1,5 @@
 //! Writes batches of one request to the log files of several partitions. `ottla.log.planned_write` has the Python version.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::batch::LOG_OVERHEAD;
@@ -26,18 +25,16 @@ const SHARED_SIZE_MIN: usize = 256 * 1024;
 /// completely before the first that was not, and for that one how many of its bytes were written, or the system's error.
 /// A batch after it may have been written, too.
 pub(crate) fn write_planned(frame: &[u8], writes: &[PlannedWrite]) -> (usize, Result<usize, i32>) {
-    let first = AtomicUsize::new(writes.len()); // the first failure so far
-    let failure = Mutex::new((writes.len(), Ok(0)));
+    let first_failure = Mutex::new((writes.len(), Ok(0))); // so far
     let write = |at: usize| {
-        if at > first.load(Ordering::Relaxed) {
+        if at > first_failure.lock().unwrap_or_else(PoisonError::into_inner).0 {
             return;
         }
         let place = &writes[at];
         let batch = frame.get(place.start..place.end).filter(|batch| batch.len() >= STAMP_SIZE);
         let written = batch.ok_or(libc::EINVAL).and_then(|batch| stamp_and_write(place, batch));
         if batch.is_none_or(|batch| written != Ok(batch.len())) {
-            first.fetch_min(at, Ordering::Relaxed);
-            let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut failure = first_failure.lock().unwrap_or_else(PoisonError::into_inner);
             if at < failure.0 {
                 *failure = (at, written);
             }
@@ -48,7 +45,7 @@ pub(crate) fn write_planned(frame: &[u8], writes: &[PlannedWrite]) -> (usize, Re
     } else {
         (0..writes.len()).for_each(write);
     }
-    failure.into_inner().unwrap_or_else(PoisonError::into_inner)
+    first_failure.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn stamp_and_write(write: &PlannedWrite, batch: &[u8]) -> Result<usize, i32> {
